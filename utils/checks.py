@@ -1,0 +1,99 @@
+"""Checks that speak: a claim of the text against a number, a reader's own gradient, a reader's own solution."""
+import numpy as np
+import torch
+
+from .validate import floats
+
+
+def _numbers(name, value):
+    """`value` (number, array, tensor, list) as a float64 NumPy array."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    return np.asarray(floats(name, value), float)
+
+
+def _short(array):
+    """At most six numbers of an array, for a message."""
+    flat = np.atleast_1d(array).ravel()
+    text = ", ".join(f"{x:.6g}" for x in flat[:6])
+    return text if array.ndim == 0 else f"[{text}{', ...' if flat.size > 6 else ''}]"
+
+
+def _gap(value, expected):
+    """Largest difference, absolute where |expected| <= 1 and relative above."""
+    return float(np.max(np.abs(value - expected) / np.maximum(1, np.abs(expected)), initial=0.0))
+
+
+def claim(name, value, expected, *, tolerance=1e-9, text=""):
+    """Compare a number of the text with the number computed for it, print one line, raise AssertionError if they differ.
+
+    name: the row of the truth table ("T2.3"). value, expected: number or array of one shape, or bools.
+    tolerance: absolute where |expected| <= 1, relative above. text: what is claimed, in a few words.
+    """
+    value, expected = _numbers("value", value), _numbers("expected", expected)
+    if value.shape != expected.shape:
+        raise AssertionError(f"✗ {name}  {text}: expected the shape {expected.shape}, got {value.shape}")
+    gap = _gap(value, expected)
+    line = f"{name}  {text + ': ' if text else ''}{_short(value)}"
+    if not gap <= tolerance:
+        raise AssertionError(f"✗ {line}, but {_short(expected)} was expected (difference {gap:.2g} > {tolerance:g})")
+    print(f"✓ {line}  (within {tolerance:g} of {_short(expected)})")
+
+
+def gradient_check(loss, parameters, gradient, *, tolerance=1e-6):
+    """Does minimising `loss` follow `gradient`, the exact gradient of J? Prints a verdict, returns True or False.
+
+    loss: a function without arguments that returns a scalar torch tensor. parameters: the tensor (requires_grad) that
+    it depends on. gradient: the exact gradient of J, same shape; -d loss / d parameters is compared with it.
+    The verdict names the usual mistakes: wrong sign, wrong scale, zero, NaN.
+    """
+    value = loss()
+    if not isinstance(value, torch.Tensor) or value.ndim != 0:
+        raise ValueError(f"loss: expected a function that returns a scalar tensor, got {value!r}")
+    exact = _numbers("gradient", gradient)
+    if not value.requires_grad:
+        return _verdict(False, "the loss does not depend on the parameters: was something detached that must not be?")
+    (found,) = torch.autograd.grad(value, parameters, allow_unused=True)
+    if found is None or not found.any():
+        return _verdict(False, "the gradient is zero: was something detached that must not be?")
+    if not found.isfinite().all():
+        return _verdict(False, "the gradient has NaN or infinite entries")
+    found = -found.detach().cpu().numpy().astype(float)
+    if found.shape != exact.shape:
+        raise ValueError(f"gradient: expected the shape of the parameters, {found.shape}, got {exact.shape}")
+    if _gap(found, exact) <= tolerance:
+        return _verdict(True, f"minus the gradient of the loss is the gradient of J, {_short(exact)}")
+    scale = float((found * exact).sum() / max((exact * exact).sum(), 1e-300))
+    if _gap(found, scale * exact) <= tolerance and scale:
+        hint = "the sign is wrong" if np.isclose(scale, -1) else f"the direction is right, the scale is {scale:.6g} times J's"
+        return _verdict(False, f"{hint}: expected {_short(exact)}, got {_short(found)}")
+    return _verdict(False, f"another vector: expected {_short(exact)}, got {_short(found)}")
+
+
+def check_exercise(attempt, cases, *, hint="", tolerance=1e-6):
+    """Try a reader's function on examples and print a verdict that starts with "✓" or "✗"; never raises for the reader.
+
+    attempt: the function. cases: list of (arguments tuple, expected number or array). hint: what to think about.
+    Returns True if every case agrees within `tolerance` (relative above 1).
+    """
+    name = attempt.__name__
+    for arguments, expected in cases:
+        shown = ", ".join(_short(np.asarray(a)) if not isinstance(a, str) else a for a in arguments)
+        expected = _numbers("expected", expected)
+        try:
+            result = attempt(*arguments)
+            if result is None:
+                return _verdict(False, f"{name} is not written yet. {hint}")
+            value = _numbers("value", result)
+        except Exception as error:                     # a learner's function may fail in any way; show how
+            return _verdict(False, f"{name}({shown}) raised {type(error).__name__}: {error}. {hint}")
+        if value.shape != expected.shape:
+            return _verdict(False, f"{name}({shown}) has the shape {value.shape}, expected {expected.shape}. {hint}")
+        if not _gap(value, expected) <= tolerance:
+            return _verdict(False, f"{name}({shown}) = {_short(value)}, expected {_short(expected)}. {hint}")
+    return _verdict(True, f"{name} is right on {len(cases)} example{'s' if len(cases) > 1 else ''}")
+
+
+def _verdict(passed, message):
+    print(("✓ " if passed else "✗ ") + message.strip())
+    return passed

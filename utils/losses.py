@@ -1,0 +1,75 @@
+"""Losses: pure functions that return one number to minimise. Each has the gradient that a chapter derives.
+
+Arrays are [T, ...]: T time steps, then any batch of trajectories, the same shape for all arguments.
+"""
+import math
+
+import torch
+
+from .validate import choice, flags, floats, in_range, namespace, same_shape, time_axis
+
+
+def _detached(array):
+    return array.detach() if isinstance(array, torch.Tensor) else array
+
+
+def _real(mask, like):
+    """`mask` as an array of 0 and 1 in the precision of `like`, and all ones when it is None."""
+    if mask is None:
+        return namespace(like).ones_like(like)
+    mask = flags("mask", mask, like)
+    if not mask.any():
+        raise ValueError("mask: expected at least one True, got none")
+    return namespace(like).where(mask, namespace(like).ones_like(like), namespace(like).zeros_like(like))
+
+
+def _where_real(name, array, real):
+    """`array` with 0 where the entry is not real, so that nothing there (even NaN) can reach the loss or its gradient."""
+    array = floats(name, array, mask=real == 1) if tuple(array.shape) == tuple(real.shape) else array
+    return namespace(array).where(real == 1, array, namespace(array).zeros_like(array))
+
+
+def policy_gradient_loss(log_probs, advantages, *, mask=None, reduction="trajectory_mean"):
+    """-(mean over trajectories of the sum over t of) log pi(a_t | s_t) * A_t: its gradient is minus the policy gradient.
+
+    log_probs [T, ...] of the actions taken; advantages [T, ...], constants here whatever the caller did; mask [T, ...]
+    is True where the step is real. reduction "trajectory_mean" sums over time and means over the trajectories;
+    "step_mean" means over all real steps, which divides the same sum by a random number (Chapter 2).
+    Returns a scalar. Raises ValueError on a wrong shape, an unknown reduction or a non-finite number.
+    Source: Williams (1992), equation 11; the loss form is in Achiam (2018), part 3.
+    """
+    choice("reduction", reduction, ("trajectory_mean", "step_mean"))
+    log_probs, advantages = floats("log_probs", log_probs, mask=False), floats("advantages", advantages, mask=False)
+    time_axis("log_probs", log_probs)
+    same_shape(log_probs=log_probs, advantages=advantages)
+    real = _real(mask, log_probs)
+    weighted = _where_real("log_probs", log_probs, real) * _where_real("advantages", _detached(advantages), real)
+    trajectories = math.prod(weighted.shape[1:])
+    return -weighted.sum() / (trajectories if reduction == "trajectory_mean" else real.sum())
+
+
+def value_loss(values, targets, *, old_values=None, clip=None, mask=None):
+    """Half the mean square of values - targets over the real entries; with `clip`, PPO's pessimistic variant.
+
+    values, targets [T, ...]; targets are constants here; mask [T, ...] True where real. With `clip` > 0 and
+    old_values [T, ...], each entry is the larger of the squared errors of values and of old_values +
+    clamp(values - old_values, -clip, clip). Returns a scalar.
+    Raises ValueError on a wrong shape, clip <= 0, only one of clip and old_values, or a non-finite number.
+    Source: Sutton & Barto (2018), section 9.3; the clipped form is in Schulman et al. (2017)'s code.
+    """
+    values, targets = floats("values", values, mask=False), floats("targets", targets, mask=False)
+    same_shape(values=values, targets=targets)
+    real = _real(mask, values)
+    values, targets = _where_real("values", values, real), _where_real("targets", _detached(targets), real)
+    errors = (values - targets) ** 2
+    if (clip is None) != (old_values is None):
+        raise ValueError("clip: expected clip and old_values together, got only one of them")
+    if clip is not None:
+        in_range("clip", clip, 0, open_low=True)
+        old_values = floats("old_values", old_values, mask=False)
+        same_shape(values=values, old_values=old_values)
+        old_values = _where_real("old_values", _detached(old_values), real)
+        xp = namespace(values)
+        clipped = old_values + xp.clip(values - old_values, -clip, clip)
+        errors = xp.maximum(errors, (clipped - targets) ** 2)
+    return (errors * real).sum() / real.sum() / 2
