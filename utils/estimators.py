@@ -4,7 +4,7 @@ Every array is [T, ...]: T time steps, then any batch shape, the same for all ar
 torch out; the precision is kept. `terminated` says that the episode ended at this step (nothing comes after it),
 `truncated` that it was cut (a time limit, or the end of the rollout) although it would have gone on.
 """
-from .validate import choice, flags, floats, in_range, namespace, same_shape, time_axis, whole
+from .validate import blank, choice, flags, floats, in_range, namespace, same_shape, time_axis, whole
 
 
 def discounted_returns(rewards, *, gamma, terminated=None, truncated=None, next_values=None):
@@ -66,8 +66,8 @@ def n_step_advantages(rewards, values, next_values, *, n, gamma, terminated, tru
     Arguments and errors as in `gae`; n is a whole number >= 1. Returns [T, ...].
     Source: Schulman et al. (2016), equations 11 to 15.
     """
+    n, gamma = whole("n", n), in_range("gamma", gamma, 0, 1)
     deltas = td_errors(rewards, values, next_values, gamma=gamma, terminated=terminated)
-    n = whole("n", n)
     end = flags("terminated", terminated, deltas) | flags("truncated", truncated, deltas)
     advantages = deltas
     for _ in range(min(n, len(deltas)) - 1):
@@ -90,11 +90,14 @@ def gae(rewards, values, next_values, *, gamma, lam, terminated, truncated, mask
     Returns [T, ...]. Raises ValueError on a wrong shape, range or non-finite number.
     Source: Schulman et al. (2016), equation 16; Pardo et al. (2018) for truncation.
     """
-    lam = in_range("lam", lam, 0, 1)
+    gamma, lam = in_range("gamma", gamma, 0, 1), in_range("lam", lam, 0, 1)
     if mask is not None:
-        mask = flags("mask", mask, floats("rewards", rewards, mask=False))
-        rewards, values, next_values = (_blank(name, array, mask) for name, array in (
-            ("rewards", rewards), ("values", values), ("next_values", next_values)))
+        given = {"rewards": rewards, "values": values, "next_values": next_values}
+        given = {name: floats(name, array, mask=False) for name, array in given.items()}
+        time_axis("rewards", given["rewards"])
+        same_shape(**given)
+        mask = flags("mask", mask, given["rewards"])
+        rewards, values, next_values = (blank(name, array, mask) for name, array in given.items())
     deltas = td_errors(rewards, values, next_values, gamma=gamma, terminated=terminated)
     xp = namespace(deltas)
     end = flags("terminated", terminated, deltas) | flags("truncated", truncated, deltas)
@@ -107,15 +110,6 @@ def gae(rewards, values, next_values, *, gamma, lam, terminated, truncated, mask
         carry = xp.where(mask[t], advantage, carry)
         advantages[t] = xp.where(mask[t], advantage, xp.zeros_like(carry))
     return advantages
-
-
-def _blank(name, array, mask):
-    """`array` with 0 where `mask` is False; the rest must be finite."""
-    array = floats(name, array, mask=False)
-    if tuple(array.shape) != tuple(mask.shape):
-        raise ValueError(f"{name}: expected the shape {tuple(mask.shape)}, got {tuple(array.shape)}")
-    floats(name, array, mask=mask)
-    return namespace(array).where(mask, array, namespace(array).zeros_like(array))
 
 
 def group_advantages(rewards, *, scale="std", ddof=0, eps=0.0):
@@ -153,13 +147,13 @@ def whiten(values, *, mask=None, shift_mean=True, ddof=1, eps=1e-8):
     choice("ddof", ddof, (0, 1))
     xp = namespace(values)
     mask = xp.zeros_like(values) == 0 if mask is None else flags("mask", mask, values)
-    values = _blank("values", values, mask)
+    values = blank("values", values, mask)
     count = int(mask.sum())
     if count < 1 + ddof:
         raise ValueError(f"values: expected at least {1 + ddof} real entries, got {count}")
     mean = values.sum() / count
     variance = xp.where(mask, (values - mean) ** 2, xp.zeros_like(values)).sum() / (count - ddof)
-    if variance + eps == 0:
+    if eps == 0 and (values == values[mask][0])[mask].all():
         raise ValueError("eps: expected a number > 0 when all entries of values are equal, got 0")
     whitened = (values - mean) / (variance + eps) ** 0.5 + (0 if shift_mean else mean)
     return xp.where(mask, whitened, xp.zeros_like(values))

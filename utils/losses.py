@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from .validate import choice, flags, floats, in_range, namespace, same_shape, time_axis
+from .validate import blank, choice, flags, floats, in_range, namespace, same_shape, time_axis
 
 
 def _detached(array):
@@ -14,19 +14,13 @@ def _detached(array):
 
 
 def _real(mask, like):
-    """`mask` as an array of 0 and 1 in the precision of `like`, and all ones when it is None."""
+    """`mask` as a boolean array of the shape of `like`: True where the entry is real, everywhere when it is None."""
     if mask is None:
-        return namespace(like).ones_like(like)
+        return namespace(like).zeros_like(like) == 0
     mask = flags("mask", mask, like)
     if not mask.any():
         raise ValueError("mask: expected at least one True, got none")
-    return namespace(like).where(mask, namespace(like).ones_like(like), namespace(like).zeros_like(like))
-
-
-def _where_real(name, array, real):
-    """`array` with 0 where the entry is not real, so that nothing there (even NaN) can reach the loss or its gradient."""
-    array = floats(name, array, mask=real == 1) if tuple(array.shape) == tuple(real.shape) else array
-    return namespace(array).where(real == 1, array, namespace(array).zeros_like(array))
+    return mask
 
 
 def policy_gradient_loss(log_probs, advantages, *, mask=None, reduction="trajectory_mean"):
@@ -43,9 +37,9 @@ def policy_gradient_loss(log_probs, advantages, *, mask=None, reduction="traject
     time_axis("log_probs", log_probs)
     same_shape(log_probs=log_probs, advantages=advantages)
     real = _real(mask, log_probs)
-    weighted = _where_real("log_probs", log_probs, real) * _where_real("advantages", _detached(advantages), real)
+    weighted = blank("log_probs", log_probs, real) * blank("advantages", _detached(advantages), real)
     trajectories = math.prod(weighted.shape[1:])
-    return -weighted.sum() / (trajectories if reduction == "trajectory_mean" else real.sum())
+    return -weighted.sum() / (trajectories if reduction == "trajectory_mean" else int(real.sum()))
 
 
 def value_loss(values, targets, *, old_values=None, clip=None, mask=None):
@@ -60,16 +54,17 @@ def value_loss(values, targets, *, old_values=None, clip=None, mask=None):
     values, targets = floats("values", values, mask=False), floats("targets", targets, mask=False)
     same_shape(values=values, targets=targets)
     real = _real(mask, values)
-    values, targets = _where_real("values", values, real), _where_real("targets", _detached(targets), real)
+    values, targets = blank("values", values, real), blank("targets", _detached(targets), real)
     errors = (values - targets) ** 2
     if (clip is None) != (old_values is None):
-        raise ValueError("clip: expected clip and old_values together, got only one of them")
+        missing = "clip" if clip is None else "old_values"
+        raise ValueError(f"{missing}: expected clip and old_values together, got None")
     if clip is not None:
-        in_range("clip", clip, 0, open_low=True)
+        clip = in_range("clip", clip, 0, open_low=True)
         old_values = floats("old_values", old_values, mask=False)
         same_shape(values=values, old_values=old_values)
-        old_values = _where_real("old_values", _detached(old_values), real)
+        old_values = blank("old_values", _detached(old_values), real)
         xp = namespace(values)
         clipped = old_values + xp.clip(values - old_values, -clip, clip)
         errors = xp.maximum(errors, (clipped - targets) ** 2)
-    return (errors * real).sum() / real.sum() / 2
+    return errors.sum() / int(real.sum()) / 2

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .estimators import discounted_returns
-from .validate import floats, in_range, whole
+from .validate import flags, float64, in_range, whole
 
 MAX_TRAJECTORIES = 2_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FiniteMDP:
     """S states, A actions, everything known.
 
@@ -32,38 +32,51 @@ class FiniteMDP:
     terminal: np.ndarray | None = None
 
     def __post_init__(self):
-        transition = floats("transition", self.transition).astype(float)
+        transition = float64("transition", self.transition)
         if transition.ndim != 3 or transition.shape[0] != transition.shape[2]:
             raise ValueError(f"transition: expected the shape [S, A, S], got {transition.shape}")
         states, actions, _ = transition.shape
-        terminal = np.zeros(states) if self.terminal is None else self.terminal
-        for name, value, shape in (("initial", self.initial, (states,)), ("transition", transition, transition.shape),
-                                   ("reward", self.reward, (states, actions)), ("terminal", terminal, (states,))):
-            array = floats(name, value).astype(float)
-            if array.shape != shape:
-                raise ValueError(f"{name}: expected the shape {shape}, got {array.shape}")
-            object.__setattr__(self, name, array)
-        object.__setattr__(self, "terminal", self.terminal == 1)
-        _law("initial", self.initial)
-        _law("transition", self.transition)
-        in_range("gamma", self.gamma, 0, 1)
-        if self.horizon is not None:
-            whole("horizon", self.horizon)
-        elif self.gamma == 1:
+        initial = _table("initial", self.initial, (states,))
+        reward = _table("reward", self.reward, (states, actions))
+        terminal = flags("terminal", np.zeros(states) if self.terminal is None else self.terminal, initial)
+        gamma = in_range("gamma", self.gamma, 0, 1)
+        horizon = None if self.horizon is None else whole("horizon", self.horizon)
+        if horizon is None and gamma == 1:
             raise ValueError("gamma: expected a number < 1 when horizon is None, got 1")
+        _law("initial", initial)
+        _law("transition", transition)
+        for name, value in (("initial", initial), ("transition", transition), ("reward", reward),
+                            ("horizon", horizon), ("gamma", gamma), ("terminal", terminal)):
+            object.__setattr__(self, name, value)
+
+
+def _table(name, value, shape):
+    table = float64(name, value)
+    if table.shape != shape:
+        raise ValueError(f"{name}: expected the shape {shape}, got {table.shape}")
+    return table
 
 
 def _law(name, table):
-    if (table < 0).any() or not np.allclose(table.sum(-1), 1, atol=1e-9):
-        raise ValueError(f"{name}: expected probabilities that sum to 1 over the last axis, got sums {table.sum(-1)}")
+    sums = table.sum(-1)
+    if (table < 0).any() or (abs(sums - 1) > 1e-6).any():               # a policy in float32 passes
+        raise ValueError(f"{name}: expected probabilities >= 0 that sum to 1 over the last axis, "
+                         f"got sums {sums} and the smallest entry {table.min():g}")
 
 
 def _policy(mdp, policy):
-    policy = floats("policy", policy).astype(float)
-    if policy.shape != mdp.reward.shape:
-        raise ValueError(f"policy: expected the shape {mdp.reward.shape}, got {policy.shape}")
+    if not isinstance(mdp, FiniteMDP):
+        raise ValueError(f"mdp: expected a FiniteMDP, got {mdp!r}")
+    policy = _table("policy", policy, mdp.reward.shape)
     _law("policy", policy)
     return policy
+
+
+def _score(score, states, actions):
+    score = float64("score", score)
+    if score.shape[:2] != (states, actions):
+        raise ValueError(f"score: expected the shape [S, A, ...] with S, A = {states, actions}, got {score.shape}")
+    return score
 
 
 def _finite_horizon(mdp, what):
@@ -75,7 +88,9 @@ def _finite_horizon(mdp, what):
 
 def softmax_policy(theta):
     """theta [S, A] of logits -> policy [S, A] with policy[s, a] = exp(theta[s, a]) / sum_b exp(theta[s, b])."""
-    theta = floats("theta", theta).astype(float)
+    theta = float64("theta", theta)
+    if theta.ndim != 2:
+        raise ValueError(f"theta: expected the shape [S, A], got {theta.shape}")
     weights = np.exp(theta - theta.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)
 
@@ -92,19 +107,18 @@ def softmax_score(theta):
 
 def sigmoid_policy(theta, states=1):
     """One logit shared by all states -> policy [states, 2]: action 1 has the probability 1 / (1 + exp(-theta))."""
-    p = 1 / (1 + np.exp(-in_range("theta", theta)))
-    return np.tile([1 - p, p], (states, 1))
+    return np.tile(softmax_policy([[0, in_range("theta", theta)]]), (whole("states", states), 1))
 
 
 def sigmoid_score(theta, states=1):
     """Score [states, 2, 1] of `sigmoid_policy`: -p for action 0, 1 - p for action 1."""
-    p = sigmoid_policy(theta)[0, 1]
-    return np.tile(np.array([[-p], [1 - p]]), (states, 1, 1))
+    (q, p), states = sigmoid_policy(theta)[0], whole("states", states)
+    return np.tile(np.array([[-p], [q]]), (states, 1, 1))
 
 
 # --- everything that can happen ------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trajectories:
     """N trajectories, time first. After an episode's end (mask False) actions and rewards are 0, the state stays.
 
@@ -127,7 +141,9 @@ class Trajectories:
 
     def scores(self, score):
         """score [S, A, ...] -> score of each step, [T, N, ...]; 0 after the end."""
-        score = floats("score", score)
+        score, least = float64("score", score), (int(self.states.max()) + 1, int(self.actions.max()) + 1)
+        if score.ndim < 2 or score.shape[0] < least[0] or score.shape[1] < least[1]:
+            raise ValueError(f"score: expected the shape [S, A, ...] with S, A >= {least}, got {score.shape}")
         steps = score[self.states[:-1], self.actions]
         return steps * self.mask.reshape(self.mask.shape + (1,) * (score.ndim - 2))
 
@@ -137,19 +153,21 @@ def trajectories(mdp, policy):
 
     policy [S, A]. Returns `Trajectories`. Raises ValueError for an infinite horizon or too many trajectories.
     """
-    _finite_horizon(mdp, "an enumeration")
     policy = _policy(mdp, policy)
+    _finite_horizon(mdp, "an enumeration")
+    law = policy[:, :, None] * mdp.transition                  # [S, A, S'] what may come after a state
+    law[mdp.terminal] = 0
+    law[mdp.terminal, 0, mdp.terminal] = 1                     # the end: action 0, and the state stays
+    branches = np.count_nonzero(law, axis=(1, 2))
     first = np.flatnonzero(mdp.initial)
     states, probabilities = first[None], mdp.initial[first]
     actions, mask = np.zeros((0, len(first)), int), np.zeros((0, len(first)), bool)
     for _ in range(mdp.horizon):
-        running = ~mdp.terminal[states[-1]]
-        branch = policy[states[-1], :, None] * mdp.transition[states[-1]]         # [N, A, S'] what may come next
-        branch[~running] = 0
-        branch[~running, 0, states[-1][~running]] = 1
+        count = branches[states[-1]].sum()
+        if count > MAX_TRAJECTORIES:
+            raise ValueError(f"mdp: expected at most {MAX_TRAJECTORIES} trajectories, got {count} or more")
+        branch, running = law[states[-1]], ~mdp.terminal[states[-1]]
         parent, action, successor = np.nonzero(branch)
-        if len(parent) > MAX_TRAJECTORIES:
-            raise ValueError(f"mdp: expected at most {MAX_TRAJECTORIES} trajectories, got {len(parent)} or more")
         states = np.vstack([states[:, parent], successor])
         actions, mask = np.vstack([actions[:, parent], action]), np.vstack([mask[:, parent], running[parent]])
         probabilities = probabilities[parent] * branch[parent, action, successor]
@@ -161,8 +179,10 @@ def sample_trajectories(mdp, policy, n, rng):
 
     policy [S, A]; rng: a numpy Generator. Returns `Trajectories`.
     """
-    _finite_horizon(mdp, "a rollout")
     policy, n = _policy(mdp, policy), whole("n", n)
+    _finite_horizon(mdp, "a rollout")
+    if not isinstance(rng, np.random.Generator):
+        raise ValueError(f"rng: expected a numpy.random.Generator, got {rng!r}")
     states = np.zeros((mdp.horizon + 1, n), int)
     actions, mask = np.zeros((mdp.horizon, n), int), np.zeros((mdp.horizon, n), bool)
     states[0] = _draw(np.tile(mdp.initial, (n, 1)), rng)
@@ -175,9 +195,9 @@ def sample_trajectories(mdp, policy, n, rng):
 
 
 def _draw(laws, rng):
-    """One index from each row of `laws` [n, K]."""
+    """One index from each row of `laws` [n, K]; never one of probability 0."""
     cumulative = laws.cumsum(-1)
-    return (rng.random((len(laws), 1)) * cumulative[:, -1:] > cumulative).sum(-1)
+    return (rng.random((len(laws), 1)) * cumulative[:, -1:] >= cumulative).sum(-1)
 
 
 def moments(probabilities, estimates):
@@ -185,8 +205,10 @@ def moments(probabilities, estimates):
 
     probabilities [N], estimates [N, ...]. Returns (mean [...], trace of the covariance matrix).
     """
-    probabilities, estimates = floats("probabilities", probabilities), floats("estimates", estimates)
-    if probabilities.ndim != 1 or estimates.shape[:1] != probabilities.shape:
+    probabilities, estimates = float64("probabilities", probabilities), float64("estimates", estimates)
+    if probabilities.ndim != 1:
+        raise ValueError(f"probabilities: expected the shape [N], got {probabilities.shape}")
+    if estimates.shape[:1] != probabilities.shape:
         raise ValueError(f"estimates: expected the shape [N, ...] with N = {probabilities.size}, got {estimates.shape}")
     _law("probabilities", probabilities)
     mean = np.tensordot(probabilities, estimates, 1)
@@ -196,7 +218,7 @@ def moments(probabilities, estimates):
 
 # --- values, objective, gradient -----------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Values:
     """V, Q and A = Q - V of one policy. Finite horizon: V [T + 1, S], Q and A [T, S, A]; else V [S], Q and A [S, A]."""
     V: np.ndarray
@@ -252,7 +274,8 @@ def policy_gradient(mdp, policy, score):
 
     score [S, A, ...]. Returns the shape "...". Source: Sutton et al. (2000), theorem 1.
     """
-    policy, score = _policy(mdp, policy), floats("score", score)
+    policy = _policy(mdp, policy)
+    score = _score(score, *policy.shape)
     Q, law = values(mdp, policy).Q, visitation(mdp, policy)
     if mdp.horizon is not None:
         law = law * mdp.gamma ** np.arange(mdp.horizon)[:, None]
@@ -271,7 +294,9 @@ def pair_chain(mdp, policy):
 
 def bandit(rewards):
     """One state, one step, arm a pays rewards[a]. rewards [A]. Returns a `FiniteMDP` (TB-A with two arms)."""
-    rewards = floats("rewards", rewards)
+    rewards = float64("rewards", rewards)
+    if rewards.ndim != 1:
+        raise ValueError(f"rewards: expected the shape [A], got {rewards.shape}")
     return FiniteMDP([1.0], np.ones((1, len(rewards), 1)), rewards[None], horizon=1)
 
 

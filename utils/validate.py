@@ -3,6 +3,7 @@
 NumPy arrays (and lists) stay NumPy, torch tensors stay torch: `namespace(x)` is the library whose functions apply to `x`.
 """
 import numbers
+import reprlib
 
 import numpy as np
 import torch
@@ -16,16 +17,21 @@ def namespace(array):
 def floats(name, value, *, mask=None):
     """`value` as a floating-point array or tensor; float32 and float64 are kept, integers become floats.
 
-    Raises ValueError when it is not numeric or holds NaN or infinity (where `mask` is False nothing is checked).
+    Raises ValueError when it is empty, is not made of real numbers, or holds NaN or infinity (where `mask` is False
+    nothing is checked).
     """
-    if isinstance(value, torch.Tensor):
-        array = value if value.is_floating_point() else value.to(torch.get_default_dtype())
+    try:
+        array = value if isinstance(value, torch.Tensor) else np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):       # a ragged list, a list of tensors that require a gradient
+        array = None
+    if isinstance(array, torch.Tensor) and not array.is_complex():
+        array = array if array.is_floating_point() else array.to(torch.get_default_dtype())
+    elif isinstance(array, np.ndarray) and array.dtype.kind in "biuf":
+        array = array if array.dtype.kind == "f" else array.astype(np.float64)
     else:
-        try:
-            array = np.asarray(value)
-            array = array if array.dtype.kind == "f" else array.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"{name}: expected numbers, got {value!r}") from None
+        raise ValueError(f"{name}: expected an array of real numbers, got {reprlib.repr(value)}")
+    if 0 in array.shape:
+        raise ValueError(f"{name}: expected at least one number, got the shape {tuple(array.shape)}")
     bad = ~namespace(array).isfinite(array)
     if mask is not None:
         bad = bad & mask
@@ -35,17 +41,33 @@ def floats(name, value, *, mask=None):
     return array
 
 
+def float64(name, value):
+    """`value` (a number, list, array or tensor) as a new float64 NumPy array; raises as `floats` does."""
+    array = floats(name, value)
+    return np.array(array.detach().cpu().double().numpy() if isinstance(array, torch.Tensor) else array, np.float64)
+
+
 def flags(name, value, like):
     """`value` as a boolean array of the shape and library of `like`. Raises ValueError unless it holds only 0 and 1."""
+    array = floats(name, value)
     if isinstance(like, torch.Tensor):
-        array = torch.as_tensor(value, device=like.device)
-    else:
-        array = np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value)
+        array = torch.as_tensor(array.copy() if isinstance(array, np.ndarray) else array, device=like.device)
+    elif isinstance(array, torch.Tensor):
+        array = array.detach().cpu().numpy()
     if tuple(array.shape) != tuple(like.shape):
         raise ValueError(f"{name}: expected the shape {tuple(like.shape)}, got {tuple(array.shape)}")
     if not ((array == 0) | (array == 1)).all():
         raise ValueError(f"{name}: expected only True and False (or 1 and 0), got other values")
     return array == 1
+
+
+def blank(name, array, mask):
+    """`array` with 0 where `mask` is False, so that nothing there (even NaN) reaches a result or its gradient.
+
+    mask: boolean, of the shape and library of `array`. Raises ValueError on NaN or infinity where `mask` is True.
+    """
+    array = floats(name, array, mask=mask)
+    return namespace(array).where(mask, array, namespace(array).zeros_like(array))
 
 
 def same_shape(**arrays):
@@ -62,19 +84,21 @@ def same_shape(**arrays):
 
 
 def time_axis(name, array):
-    """Raises ValueError unless `array` has a time axis of at least one step (shape [T, ...])."""
-    if array.ndim == 0 or array.shape[0] == 0:
-        raise ValueError(f"{name}: expected the shape [T, ...] with T >= 1, got {tuple(array.shape)}")
+    """Raises ValueError unless `array` has a time axis (shape [T, ...])."""
+    if array.ndim == 0:
+        raise ValueError(f"{name}: expected the shape [T, ...], got a single number")
 
 
 def in_range(name, value, low=-np.inf, high=np.inf, *, open_low=False):
-    """`value` as a float. Raises ValueError unless it is one number in [low, high], or in (low, high] if `open_low`."""
-    wanted = f"a number in {'(' if open_low else '['}{low:g}, {high:g}]"
+    """`value` as a float. Raises ValueError unless it is one finite number in [low, high], or in (low, high] if
+    `open_low`."""
+    finite = "" if np.isfinite([low, high]).all() else "finite "
+    wanted = f"a {finite}number in {'(' if open_low else '['}{low:g}, {high:g}]"
+    if getattr(value, "ndim", None) == 0:                                  # NumPy and torch scalars
+        value = value.item()
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        value = value.item() if getattr(value, "ndim", None) == 0 else value
-        if not isinstance(value, numbers.Real) or isinstance(value, bool):
-            raise ValueError(f"{name}: expected {wanted}, got {value!r}")
-    if not low <= value <= high or (open_low and value == low):            # NaN fails the first comparison
+        raise ValueError(f"{name}: expected {wanted}, got {reprlib.repr(value)}")
+    if not (abs(value) < np.inf and low <= value <= high) or (open_low and value == low):
         raise ValueError(f"{name}: expected {wanted}, got {value!r}")
     return float(value)
 
@@ -82,12 +106,12 @@ def in_range(name, value, low=-np.inf, high=np.inf, *, open_low=False):
 def whole(name, value, low=1):
     """`value` as an int. Raises ValueError unless it is a whole number >= low."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
-        raise ValueError(f"{name}: expected a whole number >= {low}, got {value!r}")
+        raise ValueError(f"{name}: expected a whole number >= {low}, got {reprlib.repr(value)}")
     return int(value)
 
 
 def choice(name, value, allowed):
     """`value` itself. Raises ValueError unless it is one of `allowed`."""
-    if value not in allowed:
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, allowed))}, got {value!r}")
+    if not isinstance(value, (str, numbers.Real, type(None))) or value not in allowed:
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, allowed))}, got {reprlib.repr(value)}")
     return value

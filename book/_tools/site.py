@@ -1,0 +1,68 @@
+"""Sphinx extension for what the website needs beyond _config.yml.
+
+- the execution cache that `book._tools.execute` has filled, and static sliders should Sphinx run a page itself;
+- MathJax, the sliders' script and style, and the book's own style, served from the site itself;
+- no script twice on a page;
+- buttons to the repository only when its address is known;
+- a chapter's badges: where to download the notebook, and how long it took to run.
+"""
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+from .execute import ROOT, cache_path
+from .template import DOWNLOAD, RUN_TIME
+
+MATHJAX = ["tex-chtml-full.js", "output/chtml/fonts"]       # one script and its fonts
+
+
+def configure(app, config):
+    """Settings that depend on the checkout."""
+    config.nb_execution_cache_path = str(cache_path())
+    config.mathjax_path = "mathjax/tex-chtml-full.js"
+    if config.html_theme_options.get("repository_url"):
+        config.html_theme_options |= {"use_repository_button": True, "use_issues_button": True}
+
+
+def copy_files(app):
+    """Copy into the site what is not Sphinx's: MathJax from the PyPI package that ships it, our own style, the sliders."""
+    static = Path(app.outdir) / "_static"
+    [package] = importlib.util.find_spec("mathjax").submodule_search_locations
+    sources = {f"mathjax/{name}": Path(package) / "static/mathjax/es5" / name for name in MATHJAX}
+    sources |= {path.name: path for path in (ROOT / "book/_static").iterdir()}
+    sources |= {name: ROOT / "utils" / name for name in ("explore.js", "explore.css")}
+    for name, source in sources.items():
+        target = static / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source, target)
+
+
+def finish_page(app, pagename, templatename, context, doctree):
+    """Drop repeated scripts (the toggle button adds its own twice) and fill the badges."""
+    scripts = {(str(script.filename), script.attributes.get("body")): script for script in context["script_files"]}
+    context["script_files"][:] = scripts.values()
+    if doctree is None:
+        return
+    notebook = app.env.nb_metadata.get(pagename, {}) if hasattr(app.env, "nb_metadata") else {}
+    seconds = notebook.get("exec_data", {}).get("runtime")
+    if seconds is not None:
+        context["body"] = context["body"].replace(RUN_TIME, RUN_TIME.replace("><", f">Runs in {seconds:.0f} s<"))
+    source = f'{context["pathto"]("_sources", 1)}/{context["sourcename"]}'
+    context["body"] = context["body"].replace(
+        DOWNLOAD, DOWNLOAD.replace("><", f'><a href="{source}" download>Download this notebook</a><'))
+
+
+def setup(app):
+    os.environ["EXPLORE"] = "static"
+    app.connect("config-inited", configure, priority=1)
+    app.connect("builder-inited", copy_files)
+    app.connect("html-page-context", finish_page, priority=999)
+    for name in ("book.css", "explore.css"):
+        app.add_css_file(name)
+    app.add_js_file("explore.js", loading_method="defer")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

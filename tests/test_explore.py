@@ -1,0 +1,546 @@
+"""`utils.explore` without a browser: arguments, frames, packing, the three forms."""
+import copy
+import gzip
+import html
+import io
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import hypothesis
+import hypothesis.strategies as st
+import matplotlib
+import numpy as np
+import pytest
+from explorers import RESTLESS, examples, restless, weights
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+import utils.explore
+from utils.explore import GREEK, LIMIT_KB, Painter, Row, explore, number_ids, pack, svg_text
+from utils.plotting import STYLE
+
+NAMES = list(examples())
+each_example = pytest.mark.parametrize("name", NAMES)
+
+
+def line(ax, k):
+    ax.plot([0, 1], [0, k])
+    ax.set(xlim=(0, 1), ylim=(0, 10))
+    return f"slope {k:g}"
+
+
+class FromScratch(Painter):
+    """A Painter that forgets: every frame is drawn on newly made axes, nothing is kept."""
+
+    def frame(self, values):
+        with rc_context(STYLE):
+            self.blanks = [pickle.dumps(self.blank_figure(places[0])) for places in self.places]
+        self.axes_drawn = {}
+        return super().frame(values)
+
+
+def from_scratch(explorer):
+    return FromScratch(explorer.draw, explorer.panels, explorer.size, explorer.values(explorer.first))
+
+
+def sample(explorer, at_most=18):
+    """Some of the grid's positions, the corners among them."""
+    grid = explorer.grid
+    return [grid[n] for n in np.unique(np.linspace(0, len(grid) - 1, at_most).astype(int))]
+
+
+# ---- arguments ----
+
+def test_an_alternative_text_is_required():
+    for missing in ({}, {"alt": ""}, {"alt": "  \n"}, {"alt": None}, {"alt": 3}):
+        with pytest.raises(ValueError, match="alt: expected a text"):
+            explore(line, k=(0, 1, 3), **missing)
+
+
+def test_a_tuple_is_evenly_spaced_and_tidy():
+    [slider] = explore(line, k=(0, 1, 11), alt="x").sliders
+    assert slider.values == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    assert slider.texts == ["0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1"]
+    assert slider.first == 5
+    [slider] = explore(line, k=(2, -1e-7, 3), alt="x").sliders
+    np.testing.assert_allclose(slider.values, np.linspace(2, -1e-7, 3), rtol=1e-9)
+
+
+def test_choices_are_handed_over_as_they_are():
+    seen = []
+
+    def draw(ax, k):
+        seen.append(k)
+
+    for choices in (["a", "b"], range(3), [1, 2, 5], [1e-4, 1e-2, 1.0], np.array([1, 2, 4]), np.array([0.5, 1.5]),
+                    [True, False], [0.1 + 0.2, 1]):
+        seen.clear()
+        explorer = explore(draw, k=choices, alt="x")
+        explorer.static()
+        assert set(seen) == set(choices) and {type(k) for k in seen} <= {int, float, str, bool}
+
+
+def test_where_the_sliders_start():
+    def draw(ax, k, gamma, mode):
+        pass
+
+    explorer = explore(draw, k=(0, 1, 11), gamma=[0.9, 0.99, 1], mode=["a", "b"], alt="x",
+                       start={"k": 0.1 + 0.2, "gamma": 1.0, "mode": "a"}, labels={"k": "step k"})
+    assert explorer.values(explorer.first) == {"k": 0.3, "gamma": 1, "mode": "a"}
+    assert [slider.label for slider in explorer.sliders] == ["step k", "γ", "mode"]
+    assert GREEK["lam"] == "λ"
+
+
+def panelless(*, k):
+    pass
+
+
+@pytest.mark.parametrize("message, draw, arguments", [
+    (r"k: expected \(start, stop, count\)", line, {"k": (0, 1)}),
+    (r"k: expected \(start, stop, count\)", line, {"k": ("a", "b", 3)}),
+    (r"k: expected \(start, stop, count\)", line, {"k": (0, float("nan"), 3)}),
+    ("start != stop", line, {"k": (1, 1, 3)}),
+    ("whole count >= 2", line, {"k": (0, 1, 1)}),
+    ("whole count >= 2", line, {"k": (0, 1, 2.5)}),
+    ("k: expected at least two choices", line, {"k": [1]}),
+    ("k: expected at least two choices, all finite", line, {"k": [1.0, float("inf")]}),
+    ("k: expected choices that look different, got 1, 1", line, {"k": [1.0, 1.0000000001]}),
+    ("q: expected a parameter of draw of that name", line, {"k": (0, 1, 3), "q": (0, 1, 3)}),
+    ("start: expected one of 0, 0.5, 1 for k, got 0.3", line, {"k": (0, 1, 3), "start": {"k": 0.3}}),
+    ("start: expected names of sliders .k., got q", line, {"k": (0, 1, 3), "start": {"q": 0}}),
+    ("labels: expected names of sliders .there are none., got k", weights, {"labels": {"k": "x"}}),
+    ("size: expected .width, height.", line, {"k": (0, 1, 3), "size": 3}),
+    ("size: expected .width, height.", line, {"k": (0, 1, 3), "size": (3, -1)}),
+    ("draw: expected draw.ax, ...., one Axes for each panel", panelless, {"k": (0, 1, 3)}),
+])
+def test_bad_arguments_are_named(message, draw, arguments):
+    with pytest.raises(ValueError, match=message):
+        explore(draw, alt="x", **arguments)
+
+
+def test_panels_are_the_parameters_that_are_no_sliders():
+    def draw(ax, bx, k, points=7):
+        assert points == 7 and ax is not bx
+        return "two"
+
+    explorer = explore(draw, k=(0, 1, 2), alt="x")
+    assert explorer.panels == 2 and len(explorer.frame((0,))[0]) == 2
+    assert explore(lambda ax, **values: None, k=(0, 1, 2), alt="x").panels == 1
+
+
+# ---- frames ----
+
+@each_example
+def test_frames_are_those_drawn_from_scratch(name):
+    """What Painter keeps between frames, blank figures and drawn axes, changes nothing."""
+    explorer = examples()[name]
+    scratch = from_scratch(explorer)
+    for positions in reversed(sample(explorer)):
+        pictures, caption = explorer.frame(positions)
+        expected, expected_caption = scratch.frame(explorer.values(positions))
+        assert caption == expected_caption
+        assert [number_ids(rows, "id") for rows in pictures] == [number_ids(rows, "id") for rows in expected]
+
+
+def test_axes_are_drawn_once_where_they_do_not_change():
+    explorer = examples()["trade_off"]
+    for positions in explorer.grid[:20]:
+        explorer.frame(positions)
+    assert 4 <= len(explorer.painter.axes_drawn) <= 8           # 80 without the saving
+
+
+def test_the_comparison_with_scratch_notices_a_wrong_axis(monkeypatch):
+    """Negative control: axes kept regardless of their state give frames that differ."""
+    monkeypatch.setattr(utils.explore, "axis_state", lambda axis: f"axis-{axis.axis_name}")
+    explorer = examples()["restless"]
+    wrong = []
+    for positions in explorer.grid:
+        pictures = explorer.frame(positions)[0]
+        expected = from_scratch(explorer).frame(explorer.values(positions))[0]
+        wrong += [RESTLESS[positions[0]]] * (number_ids(pictures[0], "id") != number_ids(expected[0], "id"))
+    assert {"limits", "log", "rotated", "grid", "lambda", "label"} <= set(wrong)
+
+
+def drawn(root):
+    """What an SVG shows, in drawing order: (tag, attributes, text), with references replaced by what they name."""
+    named = {element.get("id"): element for element in root.iter() if element.get("id")}
+
+    def tidy(value):
+        value = re.sub(r"(\.\d\d)\d+", r"\1", re.sub(r"\s+", " ", value).strip())
+        value = value.replace("#000000", "currentColor")
+        return re.sub(r"font-family: [^;]*(; |$)", "", value.replace("#ffffff", "var(--explore-paper)"))
+
+    def visit(element, inherited):
+        tag = element.tag.rpartition("}")[2]
+        if tag in ("defs", "metadata", "style"):
+            return
+        attributes = {}
+        for key, value in element.items():
+            key = key.rpartition("}")[2]
+            if key == "id" or value.startswith("rotate(-0 "):
+                continue
+            if reference := re.search(r"#([a-zA-Z][\w-]*)", value) if key in ("href", "clip-path") else None:
+                target = named[reference[1]]
+                shape = target if target.get("d") else target[0]
+                value = " ".join(tidy(v) for k, v in sorted(shape.items()) if k != "id")
+            attributes[key] = tidy(value)
+        if tag == "g":
+            inherited = inherited + tuple(attributes.items())
+        elif tag not in ("svg",):
+            yield tag, tuple(sorted(attributes.items())) + inherited, (element.text or "").strip()
+        for child in element:
+            yield from visit(child, inherited)
+
+    return list(visit(root, ()))
+
+
+@each_example
+def test_frames_are_what_matplotlib_saves(name):
+    """Independent of Painter: the file that savefig writes shows the same elements in the same order."""
+    explorer = examples()[name]
+    for positions in sample(explorer):
+        with rc_context(STYLE):
+            figures = [Figure(explorer.size, dpi=72) for _ in range(explorer.panels)]
+            explorer.draw(*(figure.add_subplot() for figure in figures), **explorer.values(positions))
+            files = []
+            for figure, places in zip(figures, explorer.painter.places):
+                for ax, place in zip(figure.axes, places):
+                    ax.set_position(place)
+                figure.savefig(file := io.StringIO(), format="svg")
+                files.append(file.getvalue())
+        for rows, saved in zip(explorer.frame(positions)[0], files):
+            own = ElementTree.fromstring(svg_text(number_ids(rows, "id")))
+            assert drawn(own) == drawn(ElementTree.fromstring(saved))
+
+
+def test_frames_are_laid_out_once():
+    """The place of the axes is that of the first frame, whatever a later one would need."""
+    def draw(ax, k):
+        ax.set(xlim=(0, 1), ylim=(0, 10**k), ylabel="long\nlabel\n" * int(k))
+
+    explorer = explore(draw, k=[0, 3], start={"k": 0}, alt="x")
+    paths = [next(row for row in explorer.frame((n,))[0][0] if row.tag == "path" and row.depth == 1)
+             for n in (0, 1)]
+    boxes = [[row.attributes["d"] for row in explorer.frame((n,))[0][0] if row.tag == "path"][:2] for n in (0, 1)]
+    assert boxes[0] == boxes[1] and paths[0] == paths[1]
+
+
+@pytest.mark.parametrize("result, message", [
+    (3, "expected the caption, a text, got 3"),
+    ("mean $\\gamma$", "expected a caption without formulas"),
+])
+def test_captions_are_plain_text(result, message):
+    with pytest.raises(RuntimeError, match=message):
+        explore(lambda ax, k: result, k=(0, 1, 2), alt="x").static()
+    assert explore(lambda ax, k: "costs $5", k=(0, 1, 2), alt="x").frame((0,))[1] == "costs $5"
+
+
+def test_errors_name_the_slider_values():
+    def draw(ax, gamma, mode):
+        if gamma == 1 and mode == "b":
+            raise ZeroDivisionError("division by zero")
+
+    explorer = explore(draw, gamma=(0, 1, 3), mode=["a", "b"], alt="x")
+    for form in (explorer.static, explorer.check):
+        with pytest.raises(RuntimeError, match="gamma=1.0, mode='b': ZeroDivisionError: division by zero"):
+            form()
+
+
+def test_what_matplotlib_cannot_draw_is_an_error_too():
+    def draw(ax, k):
+        ax.set_title(r"$\nosuchcommand$" if k else "fine")
+
+    with pytest.raises(RuntimeError, match="'k': 1.*matplotlib cannot show"):
+        explore(draw, k=[0, 1], start={"k": 0}, alt="x").check()
+
+
+# ---- packing ----
+
+def unpack(packed, page_svg):
+    """What explore.js does: the pictures, as lists of (tag, attributes, text), from what `pack` stored."""
+    pictures = []
+    for group, *indices in packed["frames"]:
+        parts = packed["groups"][group]
+        root = copy.deepcopy(ElementTree.fromstring(parts["svg"] if parts["svg"] is not None else page_svg))
+        elements = list(root.iter())
+        for (number, attribute), index in zip(parts["slots"], indices, strict=True):
+            if attribute:
+                elements[number].set(attribute, parts["values"][index])
+            else:
+                elements[number].text = parts["values"][index]
+        pictures.append([(element.tag, element.attrib, element.text or "") for element in root.iter()])
+    return pictures
+
+
+def contents(page):
+    """(data, [svg of each panel], caption) of a page's figure."""
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', page, re.S)[1])
+    panels = re.findall(r'<div class="explore-panel"[^>]*>(<svg.*?</svg>)</div>', page, re.S)
+    caption = re.search(r"<figcaption[^>]*>(.*?)</figcaption>", page, re.S)
+    return data, panels, html.unescape(caption[1]) if caption else ""
+
+
+@each_example
+def test_the_page_holds_every_frame_exactly(name):
+    explorer = examples()[name]
+    page = explorer.static()
+    if not explorer.sliders:
+        assert "<script" not in page and "<input" not in page
+        return
+    data, panels, caption = contents(page)
+    scratch = from_scratch(explorer)
+    prefix = re.search(r"explore-[0-9a-f]{8}", page)[0]
+    assert len(data["captions"]) == len(explorer.grid) and caption == data["captions"][data["first"]]
+    unpacked = [unpack(packed, svg) for packed, svg in zip(data["panels"], panels, strict=True)]
+    for positions in sample(explorer):
+        number = explorer.grid.index(positions)
+        pictures, caption = scratch.frame(explorer.values(positions))
+        assert data["captions"][number] == caption
+        for panel, rows in enumerate(pictures):
+            expected = [(row.tag, row.attributes, row.text or "") for row in number_ids(rows, f"{prefix}-{panel}")]
+            assert unpacked[panel][number] == expected
+
+
+def test_a_changed_value_in_the_page_is_noticed():
+    """Negative control of the test above."""
+    data, panels, _ = contents(examples()["weights"].static())
+    packed = data["panels"][0]
+    before = unpack(packed, panels[0])
+    packed["frames"][3][5] = packed["frames"][3][5] + 1
+    after = unpack(packed, panels[0])
+    assert [n for n in range(40) if before[n] != after[n]] == [3]
+
+
+words = st.text(alphabet='ab<>&"γ1. ', max_size=4)
+trees = st.recursive(
+    st.builds(lambda tag, attributes, text: (tag, attributes, text, []), st.sampled_from("gp"),
+              st.dictionaries(st.sampled_from(["x", "y", "d"]), words, max_size=3), st.none() | words),
+    lambda inner: st.builds(lambda tag, attributes, children: (tag, attributes, None, children), st.sampled_from("gp"),
+                            st.dictionaries(st.sampled_from(["x", "y"]), words, max_size=2),
+                            st.lists(inner, max_size=3)), max_leaves=6)
+
+
+def to_rows(tree, depth=0):
+    tag, attributes, text, children = tree
+    return [Row(depth, tag, attributes, text or None), *(row for child in children for row in to_rows(child, depth + 1))]
+
+
+@hypothesis.given(st.lists(trees, min_size=1, max_size=6), st.data())
+def test_packing_loses_nothing(forest, data):
+    """For any pictures, in any order, with any of them on the page."""
+    pictures = [to_rows(tree) for tree in forest] * 2
+    first = data.draw(st.integers(0, len(pictures) - 1))
+    packed = json.loads(json.dumps(pack(pictures, first)))
+    expected = [[(row.tag, row.attributes, row.text or "") for row in rows] for rows in pictures]
+    assert unpack(packed, svg_text(pictures[first])) == expected
+
+
+def test_only_differences_are_stored():
+    data, _, _ = contents(examples()["weights"].static())
+    [panel] = data["panels"]
+    assert len(panel["groups"]) == 1 and panel["groups"][0]["svg"] is None
+    assert {attribute for _, attribute in panel["groups"][0]["slots"]} == {"d"}          # the bars, nothing else
+    assert len(panel["groups"][0]["slots"]) <= 30
+
+
+def test_ids_are_unique_on_a_page_and_all_references_hold():
+    pages = [explorer.static() for explorer in examples().values()]
+    svgs = []
+    for page in pages:
+        svgs.append("".join(re.findall(r"<svg.*?</svg>", page, re.S)))
+        if "application/json" in page:
+            for panel in contents(page)[0]["panels"]:
+                for group in panel["groups"]:
+                    here = group["svg"] or svgs[-1]
+                    ids = re.findall(r'\sid="([^"]*)"', here)
+                    assert len(set(ids)) == len(ids)
+                    assert set(re.findall(r'(?:href="|url\()#([\w-]+)', here)) == set(ids)
+    ids = [re.findall(r'\sid="([^"]*)"', svg) for svg in svgs]
+    assert len(set(sum(ids, []))) == len(sum(ids, [])) > 0
+
+
+# ---- the website's form ----
+
+def test_the_same_figure_is_the_same_bytes():
+    first = {name: explorer.static() for name, explorer in examples().items()}
+    assert {name: explorer.static() for name, explorer in reversed(examples().items())} == first
+
+
+def test_the_bytes_do_not_depend_on_the_process():
+    code = ("import hashlib, sys; sys.path.insert(0, 'tests'); from explorers import examples\n"
+            "print(hashlib.sha256(''.join(e.static() for e in examples().values()).encode()).hexdigest())")
+    digests = {subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
+                              env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+                              cwd=os.path.dirname(os.path.dirname(__file__))).stdout for seed in "12"}
+    assert len(digests) == 1
+
+
+def test_text_with_special_characters_stays_text():
+    page = examples()["arrows"].static()
+    data, _, caption = contents(page)
+    assert caption == 'softer & <calm>: 2 arrows, 1 < 2 & "γ" </script>'
+    assert page.count("<script") == page.count("</script>") == 1 and "<calm>" not in page and "<b>" not in page
+    assert 'aria-label="Arrows &quot;up&quot; or &lt;down&gt; &amp; γ"' in page
+    assert data["texts"] == [["greedy", "softer & <calm>"], ["0", "1", "2", "3", "4"]]
+
+
+@each_example
+def test_colours_and_font_are_the_page_s(name):
+    page = examples()[name].static()
+    assert "#000000" not in page and "#ffffff" not in page and "font-family" not in page
+    assert "currentColor" in page and "<style" not in page
+    if name == "restless":
+        assert "var(--explore-paper)" in page
+
+
+def test_sliders_have_names_values_and_a_reset():
+    page = examples()["trade_off"].static()
+    labels = re.findall(r"<label><span>(.*?)</span><input ([^>]*)></label><output aria-live=\"off\"[^>]*>(.*?)</output>",
+                        page)
+    assert [(name, value) for name, _, value in labels] == [("discount γ", "0.9"), ("trace λ", "0.9")]
+    for _, attributes, _ in labels:
+        assert 'type="range" min="0" max="10" step="1"' in attributes and 'aria-valuetext="0.9"' in attributes
+    assert '<div class="explore-controls" hidden>' in page and "<noscript>" in page
+    assert '<button type="button" class="explore-reset">Reset</button>' in page
+    assert '<figcaption aria-live="polite">' in page
+
+
+def test_a_figure_that_is_too_large_says_what_to_do():
+    noise = np.random.default_rng(0).standard_normal((12, 12, 400)).cumsum(-1)
+
+    def draw(ax, i, j):
+        ax.plot(noise[i, j])
+        ax.set(ylim=(-60, 60))
+
+    with pytest.raises(ValueError, match=rf"takes \d+ KB .* limit is {LIMIT_KB} KB: .*fewer positions \(now 144 frames\)"):
+        explore(draw, i=range(12), j=range(12), alt="x").static()
+
+
+@each_example
+def test_the_examples_are_far_below_the_limit(name):
+    assert len(gzip.compress(examples()[name].static().encode())) < LIMIT_KB * 1024 * 0.6
+
+
+# ---- display ----
+
+@pytest.fixture
+def shown(monkeypatch):
+    """The list of what IPython's display was called with."""
+    calls = []
+    monkeypatch.setattr("IPython.display.display", lambda thing, raw=False: calls.append(thing))
+    return calls
+
+
+def test_check_draws_the_corners_only_and_shows_text(shown, monkeypatch):
+    monkeypatch.setenv("EXPLORE", "check")
+    seen = set()
+
+    def draw(ax, gamma, lam):
+        seen.add((gamma, lam))
+        return "caption"
+
+    explore(draw, gamma=(0, 1, 5), lam=(0, 1, 21), alt="what it shows")._ipython_display_()
+    assert seen == {(0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5)}
+    assert shown == [{"text/plain": "what it shows"}]
+
+
+def test_check_fails_where_a_corner_fails(shown, monkeypatch):
+    monkeypatch.setenv("EXPLORE", "check")
+
+    def draw(ax, gamma):
+        return f"{1 / (1 - gamma):.1f}"
+
+    with pytest.raises(RuntimeError, match="draw failed at gamma=1.0: ZeroDivisionError"):
+        explore(draw, gamma=(0, 1, 11), alt="x")._ipython_display_()
+    assert shown == []
+
+
+def test_check_refuses_a_draw_that_never_draws_the_same_twice():
+    rng = np.random.default_rng(0)
+
+    def draw(ax, k):
+        ax.plot(rng.standard_normal(5))
+
+    with pytest.raises(RuntimeError, match="expected the same frame when drawn twice"):
+        explore(draw, k=(0, 1, 3), alt="x").check()
+
+
+def test_static_shows_html(shown, monkeypatch):
+    monkeypatch.setenv("EXPLORE", "static")
+    explorer = explore(line, k=(0, 10, 3), alt="a line")
+    explorer._ipython_display_()
+    assert shown == [{"text/plain": "a line", "text/html": explorer.static()}]
+
+
+def test_an_unknown_form_is_refused(monkeypatch):
+    monkeypatch.setenv("EXPLORE", "png")
+    with pytest.raises(ValueError, match="EXPLORE: expected live, static or check, got 'png'"):
+        explore(line, k=(0, 1, 3), alt="x")._ipython_display_()
+
+
+def test_live_shows_a_plain_figure_without_widgets(shown, monkeypatch):
+    monkeypatch.delenv("EXPLORE", raising=False)
+    explore(weights, lam=(0, 0.5, 2), alt="x")                 # nothing is drawn before it is displayed
+    examples()["curve"]._ipython_display_()
+    [bundle] = shown
+    assert bundle["text/plain"] == "A learning curve." and "<svg" in bundle["text/html"]
+    assert "<style>" in bundle["text/html"] and "figcaption" in bundle["text/html"]
+
+
+def parts(widget):
+    """(sliders, button, picture) of a live figure."""
+    style, *sliders, button, picture = widget.children
+    assert "figure.explore" in style.value
+    return sliders, button, picture
+
+
+def test_live_sliders_move_the_figure(shown, monkeypatch):
+    monkeypatch.setenv("EXPLORE", "live")
+    explorer = examples()["trade_off"]
+    explorer._ipython_display_()
+    sliders, button, picture = parts(shown[0])
+    assert [slider.description for slider in sliders] == ["discount γ", "trace λ"]
+    start = picture.value
+    assert start == explorer.frame_html((8, 9)) and "γ = 0.9, λ = 0.9" in start
+    for slider, caption in zip(sliders, ("γ = 1, λ = 0.9", "γ = 1, λ = 0")):
+        slider.value = 10 if slider is sliders[0] else 0
+        assert caption in picture.value
+    assert picture.value == explorer.frame_html((10, 0)) != start
+    assert '<span class="explore-spoken">discount γ: 1. trace λ: 0. </span>' in picture.value
+    button.click()
+    assert [slider.value for slider in sliders] == [8, 9] and picture.value == start
+
+
+def test_live_uses_only_widgets_of_ipywidgets_7():
+    widget = examples()["arrows"].live()
+    assert {type(part).__name__ for part in widget.children} == {"HTML", "SelectionSlider", "Button"}
+    slider = widget.children[1]
+    assert slider.options == (("greedy", 0), ("softer & <calm>", 1)) and slider.label == "softer & <calm>"
+
+
+def test_live_shows_the_error_of_a_later_frame_and_recovers():
+    def draw(ax, gamma):
+        return f"{1 / (1 - gamma):.1f}"
+
+    [slider], _, picture = parts(explore(draw, gamma=(0, 1, 3), alt="x").live())
+    slider.value = 2
+    assert "ZeroDivisionError" in picture.value and "draw failed at gamma=1.0" in picture.value
+    slider.value = 0
+    assert "1.0</figcaption>" in picture.value
+
+
+def test_live_raises_when_the_first_frame_fails():
+    with pytest.raises(RuntimeError, match="draw failed at k=0.5: NameError"):
+        explore(lambda ax, k: undefined, k=(0, 1, 3), alt="x").live()           # noqa: F821
+
+
+def test_figures_leave_matplotlib_s_settings_alone():
+    before = dict(matplotlib.rcParams)
+    examples()["weights"].static()
+    assert dict(matplotlib.rcParams) == before
+    assert restless.__doc__

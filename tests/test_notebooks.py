@@ -1,0 +1,175 @@
+"""The house rules of the notebooks: anatomy, sizes, what is stored, verdicts, citations; and that a broken one fails."""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections import Counter
+
+import nbformat
+import pytest
+from pybtex.database import parse_file
+
+from book._tools.outputs import CHECKED, committed
+from book._tools.template import BADGES, ROOT, notebooks
+
+SECTIONS = ["The idea", "Derivation", "Check it exactly", "In code", "Run it", "Explore", "Pitfalls",
+            "In the libraries", "Exercises", "Summary"]
+CHAPTERS = notebooks()
+BIBLIOGRAPHY = parse_file(str(ROOT / "book" / "references.bib"))
+each_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.name)
+
+
+def read(path):
+    return nbformat.read(path, as_version=4)
+
+
+def tags(cell):
+    return cell.metadata.get("tags", [])
+
+
+def code_cells(notebook):
+    """The code that a chapter's author wrote: all but the set-up cell."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code" and "set-up" not in tags(cell)]
+
+
+def prose(source):
+    """The text of a Markdown cell without formulas, code, markup and badges: what a reader reads as words."""
+    source = re.sub(r"(?ms)^(```|~~~|:::).*?$", " ", source)            # the fences, not what they hold
+    source = re.sub(r"(?s)\$\$.*?\$\$|\$[^$]*\$|`[^`]*`", " x ", source)
+    lines = [line for line in source.splitlines() if not line.startswith((BADGES, "#", ":", "|", "---"))]
+    return re.findall(r"[^\W_][\w'’-]*", " ".join(lines))
+
+
+def lines_of(cell):
+    return len(cell.source.splitlines())
+
+
+def test_the_book_has_chapters():
+    assert CHAPTERS
+
+
+@each_chapter
+def test_sections(path):
+    """Every part of a chapter is there, once, in the order that all chapters share."""
+    headings = [line[3:].strip() for cell in read(path).cells if cell.cell_type == "markdown"
+                for line in cell.source.splitlines() if line.startswith("## ")]
+    assert headings == SECTIONS
+
+
+@each_chapter
+def test_lengths_of_code_cells(path):
+    lengths = sorted(lines_of(cell) for cell in code_cells(read(path)))
+    median, most = statistics.median(lengths), lengths[-1]
+    p90 = statistics.quantiles(lengths, n=10, method="inclusive")[-1]
+    figures = f"median {median} (at most 8), 90th percentile {p90} (25), longest {most} (60); all: {lengths}"
+    assert median <= 8 and p90 <= 25 and most <= 60, figures
+
+
+@each_chapter
+def test_lengths_of_text_cells(path):
+    """The median text cell has 30 to 60 words; cells that hold only a heading do not count."""
+    texts = [prose(cell.source) for cell in read(path).cells if cell.cell_type == "markdown"]
+    lengths = sorted(len(words) for words in texts if words)
+    median = statistics.median(lengths)
+    assert 30 <= median <= 60, f"the median text cell has {median} words (30 to 60); all: {lengths}"
+
+
+@each_chapter
+def test_no_more_than_three_code_cells_in_a_row(path):
+    run = 0
+    for number, cell in enumerate(read(path).cells, start=1):
+        run = run + 1 if cell.cell_type == "code" else 0
+        assert run <= 3, f"cell {number} is the fourth code cell in a row"
+
+
+@each_chapter
+def test_stored_as_committed(path):
+    """No outputs but checked texts, no execution counts, no editor's metadata: what `make outputs` writes."""
+    assert path.read_text(encoding="utf-8") == nbformat.writes(committed(read(path), path.name)) + "\n", \
+        "run `make outputs`"
+    for cell in read(path).cells:
+        assert cell.cell_type != "code" or bool(cell.outputs) == (CHECKED in tags(cell)), \
+            f"cell {cell.id}: outputs are stored where the cell is tagged {CHECKED} and nowhere else"
+
+
+@each_chapter
+def test_no_widget_state(path):
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    assert set(raw["metadata"]) == {"kernelspec", "language_info"}
+    assert "widget" not in json.dumps([cell.get("outputs", []) for cell in raw["cells"]])
+
+
+@each_chapter
+def test_cell_ids(path):
+    ids = Counter(cell.get("id") for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
+    assert None not in ids
+    assert [name for name, count in ids.items() if count > 1] == []
+
+
+def verdicts(cell):
+    text = "".join(output.get("text", "") for output in cell.outputs if output.output_type == "stream")
+    return [line for line in text.splitlines() if line.startswith(("✓", "✗"))]
+
+
+@each_chapter
+def test_exercises_fail_and_solutions_pass(path, executed):
+    """An untouched stub is told what is wrong with it, and the book's solution passes the same check."""
+    cells = {kind: [cell for cell in executed[path.name].cells if kind in tags(cell)]
+             for kind in ("exercise", "solution")}
+    assert cells["exercise"], "no cell is tagged `exercise`"
+    assert len(cells["exercise"]) <= len(cells["solution"]), "every coded exercise needs a coded solution"
+    for kind, sign in (("exercise", "✗"), ("solution", "✓")):
+        for cell in cells[kind]:
+            found = verdicts(cell)
+            assert any(line.startswith(sign) for line in found), f"{kind} {cell.source!r} printed {found}"
+            assert kind == "exercise" or all(line.startswith("✓") for line in found), f"{cell.source!r} printed {found}"
+
+
+def make_test(path):
+    """`make test` for one notebook instead of all tests."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PYTEST"))}
+    command = ["make", "test", f"VENV={sys.prefix}", f"TESTS={path}"]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def test_a_broken_notebook_turns_make_test_red(tmp_path, site):
+    cells = [nbformat.v4.new_code_cell("x = 1"), nbformat.v4.new_code_cell("print(x)")]
+    cells[1].metadata["tags"] = [CHECKED]
+    cells[1].outputs = [nbformat.v4.new_output("stream", text="1\n")]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    for first_line, green in [("x = 1", True), ("x = 2", False), ("x = 1; raise ValueError('broken')", False)]:
+        cells[0].source = first_line
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "copy.ipynb")
+        done = make_test(tmp_path / "copy.ipynb")
+        assert ("2 passed" in done.stdout) == (done.returncode == 0) == green, done.stdout + done.stderr
+
+
+def cited():
+    """{key: files} of every citation in the book's text."""
+    found = {}
+    for path in [*CHAPTERS, *(ROOT / "book").glob("*.md")]:
+        text = path.read_text(encoding="utf-8") if path.suffix == ".md" else "\n".join(
+            cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+        for keys in re.findall(r"\{cite(?::\w+)?\}`([^`]+)`", text):
+            for key in keys.split(","):
+                found.setdefault(key.strip(), set()).add(path.name)
+    return found
+
+
+def test_every_citation_has_an_entry():
+    assert {key: files for key, files in cited().items() if key not in BIBLIOGRAPHY.entries} == {}
+
+
+def test_every_entry_is_cited():
+    assert sorted(set(BIBLIOGRAPHY.entries) - set(cited())) == []
+
+
+@pytest.mark.parametrize("key", BIBLIOGRAPHY.entries)
+def test_entries_are_complete(key):
+    entry = BIBLIOGRAPHY.entries[key]
+    assert entry.persons.get("author") or entry.persons.get("editor")
+    assert entry.fields.get("title") and re.fullmatch(r"(19|20)\d\d", entry.fields.get("year", ""))
+    assert any(entry.fields.get(field) for field in ("doi", "eprint", "url", "isbn"))
