@@ -1,10 +1,9 @@
 """A headless Chromium for tests, cut off from every server but the one that serves the site.
 
     with site_server(folder) as address, open_page(address + "index.html", dark=True) as page:
-        page.requests_elsewhere      # URLs that the page asked for and did not get
-        page.console_problems        # errors and warnings of the console, exceptions of the page
+        assert page.requests_elsewhere == page.console_problems == []
 
-One browser serves the whole test session; each page gets a context (storage, cache) of its own.
+One browser serves a whole test module; each page gets a context (storage, cache) of its own.
 """
 import atexit
 import contextlib
@@ -19,15 +18,16 @@ import pytest
 
 CANDIDATES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 HOW_TO = "no Chromium found: `apt-get install chromium`, or set CHROMIUM=/path/to/chromium"
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync"]
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+             "--disable-background-networking", "--disable-component-update"]
 
-# The theme (pydata-sphinx-theme) logs this on every first visit, before it has stored a mode; it then works as meant.
+# The only message that a clean console may hold. The theme (pydata-sphinx-theme) logs it on a reader's first
+# visit, when no mode is stored yet, and then takes the mode of the reader's system, as it should.
 THEME_NOTE = "Got invalid theme mode"
 
 
 def find_chromium():
-    """The path of a Chromium. Without one the test is skipped, or fails under CI, where it must not be missing."""
+    """The path of a Chromium. Without one the test is skipped; under CI it fails, as none may be missing there."""
     named = os.environ.get("CHROMIUM")
     path = shutil.which(named) if named else next(filter(None, map(shutil.which, CANDIDATES)), None)
     if path is None:
@@ -42,20 +42,28 @@ def skip_unless_ci(reason):
     pytest.skip(reason)
 
 
-@functools.cache
-def start_browser(path):
-    from playwright.sync_api import sync_playwright
+running = []                                # playwright and the browser, while it runs
 
-    playwright = sync_playwright().start()
-    browser = playwright.chromium.launch(executable_path=path, headless=True, args=ARGUMENTS)
 
-    @atexit.register
-    def stop():
-        with contextlib.suppress(Exception):          # pytest may have closed the connection already
-            browser.close()
-            playwright.stop()
+def start_browser():
+    """The browser, started when it is first asked for. `stop_browser` ends it."""
+    if not running:
+        from playwright.sync_api import sync_playwright
 
-    return browser
+        path = find_chromium()
+        running.append(sync_playwright().start())
+        running.append(running[0].chromium.launch(executable_path=path, headless=True, args=ARGUMENTS))
+    return running[1]
+
+
+@atexit.register
+def stop_browser():
+    """End the browser. A test module calls it at its end: playwright's event loop would be in the way of others."""
+    if running:
+        playwright, browser = running
+        running.clear()
+        browser.close()
+        playwright.stop()
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
@@ -74,17 +82,21 @@ def site_server(folder):
 
 
 @contextlib.contextmanager
-def open_page(url, *, width=1280, height=900, dark=False, javascript=True, throttle=1, formulas=True):
+def open_page(url, *, width=1280, height=900, dark=False, javascript=True, throttle=1, formulas=True, alter=None):
     """Open `url` and wait until it is loaded and its formulas are set; gives playwright's page.
 
-    width, height  of the window in CSS pixels; below 600 it is a phone: touch, two device pixels for each of these
+    width, height  of the window in CSS pixels; below 600 it is a phone: touch, two device pixels for each
     dark           the reader's system asks for dark colours
     javascript     False: scripts do not run
     throttle       the processor is slowed down by this factor
     formulas       False: do not wait for MathJax
+    alter          {end of a URL: function from the file's text to another text}; for negative controls
+
+    The page has two more attributes: `requests_elsewhere`, URLs that it asked other servers for, and
+    `console_problems`, errors and warnings of its console and exceptions of its scripts.
     """
     phone = {"device_scale_factor": 2, "is_mobile": True, "has_touch": True} if width < 600 else {}
-    context = start_browser(find_chromium()).new_context(
+    context = start_browser().new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light",
         java_script_enabled=javascript, service_workers="block", **phone)
     try:
@@ -94,11 +106,17 @@ def open_page(url, *, width=1280, height=900, dark=False, javascript=True, throt
 
         def decide(route):
             wanted = urllib.parse.urlsplit(route.request.url)
-            if wanted.scheme in ("data", "blob") or (wanted.scheme, wanted.netloc) == (own.scheme, own.netloc):
-                route.continue_()
-            else:
+            local = (wanted.scheme, wanted.netloc) == (own.scheme, own.netloc)
+            if not local and wanted.scheme not in ("data", "blob"):
                 page.requests_elsewhere.append(route.request.url)
                 route.abort()
+                return
+            changes = [change for end, change in (alter or {}).items() if wanted.path.endswith(end)]
+            if changes:
+                answer = route.fetch()
+                route.fulfill(response=answer, body=changes[0](answer.text()))
+            else:
+                route.continue_()
 
         context.route("**/*", decide)
         page.on("console", lambda message: note_message(page, message))

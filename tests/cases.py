@@ -41,8 +41,8 @@ def world(seed, states=3, actions=2, horizon=3, ends=True):
     if ends and states > 1 and rng.random() < 0.7:
         terminal[rng.integers(states)] = True
     gamma = float(rng.choice([0.0, 0.5, 0.9, rng.random()] + ([1.0] if horizon else [])))
-    return World(laws(rng, states), laws(rng, states, actions, states), rng.normal(size=(states, actions)), horizon, gamma,
-                 terminal, rng.normal(size=(states, actions)))
+    return World(laws(rng, states), laws(rng, states, actions, states), rng.normal(size=(states, actions)), horizon,
+                 gamma, terminal, rng.normal(size=(states, actions)))
 
 
 WORLDS = st.builds(world, SEEDS, st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
@@ -100,6 +100,7 @@ def rollout(seed, steps=6, batch=(3,), masked=True):
         for t, following in zip(real, real[1:]):
             if not terminated[(t, *column)] and not truncated[(t, *column)]:
                 next_values[(t, *column)] = values[(following, *column)]
+    next_values[terminated & (rng.random(shape) < 0.5)] = 0             # as many critics have it
     return Rollout(rewards, values, next_values, terminated, truncated, mask, float(gamma), float(lam))
 
 
@@ -109,7 +110,7 @@ COMPLETE = st.builds(rollout, SEEDS, st.integers(1, 8), BATCHES, st.just(False))
 
 @dataclass(frozen=True)
 class Batch:
-    """Arguments of the losses; `clean` mask, at least one entry real."""
+    """Arguments of the losses; at least one entry is real."""
     log_probs: np.ndarray
     advantages: np.ndarray
     old: np.ndarray
@@ -121,7 +122,8 @@ def batch(seed, steps=5, shape=(3,)):
     rng, shape = np.random.default_rng(seed), (steps, *shape)
     mask = rng.random(shape) < 0.6
     mask[(0,) * mask.ndim] = True
-    return Batch(-rng.exponential(size=shape), rng.normal(size=shape), rng.normal(size=shape), mask, float(rng.uniform(0.05, 1)))
+    log_probs, advantages, old = -rng.exponential(size=shape), rng.normal(size=shape), rng.normal(size=shape)
+    return Batch(log_probs, advantages, old, mask, clip=float(rng.uniform(0.05, 1)))
 
 
 LOSS_BATCHES = st.builds(batch, SEEDS, st.integers(1, 6), BATCHES)

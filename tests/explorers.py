@@ -1,4 +1,9 @@
-"""Example figures that the tests and the benchmark of `utils.explore` share: each stresses another part."""
+"""Example figures that the tests and the benchmark of `utils.explore` share, and a reader of their pages."""
+import html
+import json
+import re
+from xml.etree import ElementTree
+
 import numpy as np
 
 from utils.explore import explore
@@ -105,11 +110,11 @@ def curve(ax):
     return "ten seeds"
 
 
-def examples():
-    """{name: a new explorer}."""
+def examples(positions=6):
+    """{name: a new explorer}; "trade_off" has two sliders of so many positions each."""
     return {
         "weights": explore(weights, lam=(0, 0.975, 40), alt="Bars: weights of the n-step returns."),
-        "trade_off": explore(trade_off, gamma=(0.5, 1, 11), lam=(0, 1, 11), start={"gamma": 0.9, "lam": 0.9},
+        "trade_off": explore(trade_off, gamma=(0.5, 1, positions), lam=(0, 1, positions), start={"gamma": 0.9, "lam": 0.8},
                              labels={"gamma": "discount γ", "lam": "trace λ"}, alt="Two curves and ten bars."),
         "arrows": explore(arrows, policy=["greedy", "softer & <calm>"], count=range(5),
                           alt='Arrows "up" or <down> & γ'),
@@ -117,3 +122,26 @@ def examples():
         "restless": explore(restless, what=RESTLESS, start={"what": "plain"}, alt="A line and its axes."),
         "curve": explore(curve, alt="A learning curve."),
     }
+
+
+# ---- reading a figure's HTML ----
+
+def unpack(packed, page_svg, number):
+    """What explore.js does: picture `number` of what `pack` stored, as a list of (tag, attributes, text)."""
+    group, *indices = packed["frames"][number]
+    parts = packed["groups"][group]
+    elements = list(ElementTree.fromstring(page_svg if parts["svg"] is None else parts["svg"]).iter())
+    for (element, attribute), index in zip(parts["slots"], indices, strict=True):
+        if attribute:
+            elements[element].set(attribute, parts["values"][index])
+        else:
+            elements[element].text = parts["values"][index]
+    return [(element.tag, element.attrib, element.text or "") for element in elements]
+
+
+def contents(page):
+    """(data, [svg of each panel], caption) of a page's figure."""
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', page, re.S)[1])
+    panels = re.findall(r'<div class="explore-panel"[^>]*>(<svg.*?</svg>)</div>', page, re.S)
+    caption = re.search(r"<figcaption[^>]*>(.*?)</figcaption>", page, re.S)
+    return data, panels, html.unescape(caption[1]) if caption else ""

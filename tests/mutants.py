@@ -416,7 +416,8 @@ def discount_forgotten(right):
 def td_bootstraps_after_termination(right):
     """the value behind a terminated step is not set to 0"""
     def td_errors(rewards, values, next_values, *, gamma, terminated):
-        return right.td_errors(rewards, values, next_values, gamma=gamma, terminated=no(xp(rewards).asarray(terminated)))
+        never = no(xp(rewards).asarray(terminated))
+        return right.td_errors(rewards, values, next_values, gamma=gamma, terminated=never)
     return td_errors
 
 
@@ -458,7 +459,8 @@ def n_steps_across_resets(right):
     def n_step_advantages(*arrays, n, gamma, terminated, truncated):
         deltas = right.td_errors(*arrays, gamma=gamma, terminated=terminated)
         flag = no(deltas)
-        return right.n_step_advantages(deltas, 0 * deltas, 0 * deltas, n=n, gamma=gamma, terminated=flag, truncated=flag)
+        zero = 0 * deltas
+        return right.n_step_advantages(deltas, zero, zero, n=n, gamma=gamma, terminated=flag, truncated=flag)
     return n_step_advantages
 
 
@@ -476,9 +478,11 @@ def n_step_without_bootstrap(right):
 @wrong("n_step_advantages")
 def bootstrap_discounted_once(right):
     """gamma v instead of gamma^n v behind the n steps"""
-    def n_step_advantages(rewards, values, next_values, *, n, gamma, terminated, truncated):
-        return right.n_step_advantages(rewards, values, np.asarray(next_values) / gamma ** (n - 1), n=n, gamma=gamma,
-                                       terminated=terminated, truncated=truncated)
+    def n_step_advantages(rewards, values, next_values, *, gamma, n, **ends):
+        rewards_only = right.n_step_advantages(rewards, 0 * rewards, 0 * rewards, gamma=gamma, n=n, **ends)
+        everything = right.n_step_advantages(rewards, values, next_values, gamma=gamma, n=n, **ends)
+        bootstrap = everything - rewards_only + values
+        return rewards_only + bootstrap * (gamma or 1) ** (1 - n) - values
     return n_step_advantages
 
 
@@ -553,8 +557,8 @@ def mask_zeroes_the_carry(right):
     """a masked step in the middle stops the recursion instead of being skipped"""
     def gae(rewards, values, next_values, *, truncated, mask=None, **more):
         if mask is not None:
-            gap = 1 - xp(rewards).asarray(mask).astype(float) if xp(rewards) is np else 1 - torch.as_tensor(mask).double()
-            before = xp(rewards).concatenate([gap[1:], 0 * gap[:1]])
+            gap = xp(rewards).asarray(mask) != 1
+            before = xp(rewards).concatenate([gap[1:], no(gap[:1])])
             truncated = either(truncated, before)
         return right.gae(rewards, values, next_values, truncated=truncated, mask=mask, **more)
     return gae

@@ -1,4 +1,4 @@
-"""The losses: values and gradients against explicit sums, in NumPy and torch; constants stay constants, padding is silent."""
+"""The losses: values and gradients against explicit sums, in NumPy and torch; constants stay so, padding is silent."""
 from types import SimpleNamespace
 
 import numpy as np
@@ -105,7 +105,8 @@ def test_value_clip_by_hand():
     more = {"old_values": np.zeros(3), "clip": 0.2}
     close(losses.value_loss(np.array([0.5, -0.5, 0.1]), np.ones(3), **more), (0.8 ** 2 + 1.5 ** 2 + 0.9 ** 2) / 6)
     values = leaf(np.array([0.5, -0.5, 0.1]))
-    loss = losses.value_loss(values, torch.ones(3, dtype=torch.float64), old_values=torch.zeros(3, dtype=torch.float64), clip=0.2)
+    one = torch.ones(3, dtype=torch.float64)
+    loss = losses.value_loss(values, one, old_values=0 * one, clip=0.2)
     close(torch.autograd.grad(loss, values)[0], [0, -0.5, -0.3])
 
 

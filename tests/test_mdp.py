@@ -17,7 +17,8 @@ LIB = SimpleNamespace(**vars(mdp))
 
 def walks_of(w, policy, horizon=None, start=None):
     initial = w.initial if start is None else np.eye(len(w.initial))[start]
-    return list(oracle.walks(initial, w.transition, w.reward, w.horizon if horizon is None else horizon, policy, w.terminal))
+    horizon = w.horizon if horizon is None else horizon
+    return list(oracle.walks(initial, w.transition, w.reward, horizon, policy, w.terminal))
 
 
 def random_score(w, *parameters):
@@ -46,7 +47,8 @@ def check_trajectories(lib, w):
         close(found[key][1], paid, 0)
     close(every.probabilities.sum(), 1, 1e-12)
     returns = every.returns(w.gamma)
-    close(every.probabilities @ returns, oracle.expectation(walks_of(w, policy), lambda s, a, r: oracle.discounted(r, w.gamma)))
+    mean = oracle.expectation(walks_of(w, policy), lambda s, a, r: oracle.discounted(r, w.gamma))
+    close(every.probabilities @ returns, mean)
 
 
 def check_moments(lib, seed, shape=(3, 2)):
@@ -303,7 +305,9 @@ def test_sampling_is_reproducible():
 
 def test_an_episode_may_be_over_before_it_starts():
     built = mdp.FiniteMDP([1, 0], np.ones((2, 1, 2)) / 2, np.ones((2, 1)), horizon=3, terminal=[1, 0])
-    for t in (mdp.trajectories(built, np.ones((2, 1))), mdp.sample_trajectories(built, np.ones((2, 1)), 4, np.random.default_rng(0))):
+    policy = np.ones((2, 1))
+    sampled = mdp.sample_trajectories(built, policy, 4, np.random.default_rng(0))
+    for t in (mdp.trajectories(built, policy), sampled):
         assert (t.lengths == 0).all() and (t.returns() == 0).all() and (t.states == 0).all()
     assert mdp.objective(built, np.ones((2, 1))) == 0
     close(mdp.visitation(built, np.ones((2, 1))), np.zeros((3, 2)), 0)
@@ -342,7 +346,7 @@ def test_tensors_and_single_precision_are_accepted():
     close(mdp.objective(built, torch.softmax(logits, -1)), J, 1e-12)
     close(mdp.objective(built, torch.softmax(logits.float(), -1)), J, 1e-6)
     close(mdp.softmax_policy(logits), mdp.softmax_policy(theta), 0)
-    whole = mdp.FiniteMDP(torch.tensor([1]), [[[1]], ], [[3]], horizon=np.int64(2), gamma=np.float32(0.5), terminal=[False])
+    whole = mdp.FiniteMDP(torch.tensor([1]), [[[1]]], [[3]], np.int64(2), gamma=np.float32(0.5), terminal=[False])
     assert mdp.objective(whole, [[1]]) == 4.5 and isinstance(whole.gamma, float) and isinstance(whole.horizon, int)
 
 
@@ -387,13 +391,14 @@ def test_test_beds():
 
 
 def test_step_mean_by_brute_force():
-    """Row T2.8 collapses the later actions of a long episode; here all 513 trajectories, and all their pairs, are listed."""
+    """Row T2.8 takes one long episode for all of them; here all 513 trajectories, and all their pairs, are listed."""
     choice, theta = mdp.short_or_long()
     every = mdp.trajectories(choice, mdp.softmax_policy(theta))
     p, lengths = every.probabilities, every.lengths
     weighted = every.returns()[:, None, None] * every.scores(mdp.softmax_score(theta)).sum(0)
     one = np.tensordot(p, weighted / lengths[:, None, None], 1)
-    two = sum(p[i] * np.tensordot(p, (weighted[i] + weighted) / (lengths[i] + lengths)[:, None, None], 1) for i in range(len(p)))
+    two = sum(p[i] * np.tensordot(p, (weighted[i] + weighted) / (lengths[i] + lengths)[:, None, None], 1)
+              for i in range(len(p)))
     close(one[0], [0.2, -0.2])
     close(two[0], [17 / 220, -17 / 220])
     close(np.stack([one, two])[:, 1:], np.zeros((2, 10, 2)))

@@ -12,13 +12,13 @@ def network(seeds=3, sizes=(4, 5, 2), *, gain=1.0, seed=0):
 
 
 def separate(network, seed):
-    """The plain one-seed network with the weights that `network` holds for `seed`."""
+    """The plain torch network with the weights that `network` holds for `seed`."""
     layers = []
     for layer in network:
         if isinstance(layer, SeedLinear):
-            plain = nn.Linear(*layer.weights.shape[1:], dtype=layer.weights.dtype)
-            plain.weight.data, plain.bias.data = layer.weights[seed].detach().T.clone(), layer.biases[seed, 0].detach().clone()
-            layer = plain
+            weights, biases = layer.weights[seed].detach(), layer.biases[seed, 0].detach()
+            layer = nn.Linear(*weights.shape, dtype=weights.dtype)
+            layer.weight.data, layer.bias.data = weights.T.clone(), biases.clone()
         layers.append(layer)
     return nn.Sequential(*layers)
 
@@ -30,7 +30,7 @@ def test_importing_sets_one_thread():
 def test_every_seed_is_a_plain_network():
     net = network().double()
     for layer in (net[0], net[2]):
-        nn.init.normal_(layer.biases, generator=torch_generator(5))          # zero biases would hide a lost bias
+        nn.init.normal_(layer.biases, generator=torch_generator(5))   # zeros would hide a lost bias
     x = torch.randn(3, 7, 4, dtype=torch.float64, generator=torch_generator(1))
     for s in range(3):
         torch.testing.assert_close(net(x)[s], separate(net, s)(x[s]), rtol=1e-13, atol=1e-13)
@@ -73,14 +73,15 @@ def test_initial_weights_are_orthogonal_for_each_seed_and_repeat():
 
 
 def test_mlp_has_tanh_between_layers_and_defaults_for_cartpole():
-    assert [type(layer).__name__ for layer in network(2, (4, 8, 8, 1))] == ["SeedLinear", "Tanh"] * 2 + ["SeedLinear"]
+    kinds = [type(layer) for layer in network(2, (4, 8, 8, 1))]
+    assert kinds == [SeedLinear, nn.Tanh, SeedLinear, nn.Tanh, SeedLinear]
     assert mlp(2, generator=torch_generator(0))(torch.zeros(2, 6, 4)).shape == (2, 6, 2)
     assert network(2, (3, 1))(torch.zeros(2, 6, 3)).shape == (2, 6, 1)
 
 
 @pytest.mark.parametrize("arguments, name", [
-    (dict(seeds=0), "seeds"), (dict(seeds=1.5), "seeds"), (dict(sizes=(4, 0, 2)), "sizes"), (dict(sizes=(4,)), "sizes"),
-    (dict(gain=-1.0), "gain"), (dict(gain=float("nan")), "gain")])
+    (dict(seeds=0), "seeds"), (dict(seeds=1.5), "seeds"), (dict(sizes=(4, 0, 2)), "sizes"),
+    (dict(sizes=(4,)), "sizes"), (dict(gain=-1.0), "gain"), (dict(gain=float("nan")), "gain")])
 def test_mlp_refuses(arguments, name):
     with pytest.raises(ValueError, match=name):
         network(**arguments)
@@ -128,7 +129,8 @@ def test_log_probs_are_those_of_torch_distributions():
 def test_gradient_of_log_probs_is_the_score():
     logits = torch.tensor([0.2, -0.3, 0.5], dtype=torch.float64, requires_grad=True)
     log_probs(logits, torch.tensor(1)).backward()
-    torch.testing.assert_close(logits.grad, torch.tensor([0.0, 1.0, 0.0]).double() - logits.detach().softmax(-1))
+    expected = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64) - logits.detach().softmax(-1)
+    torch.testing.assert_close(logits.grad, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("logits, actions, name", [

@@ -1,44 +1,30 @@
-"""The training loops: the update is the plain one-seed update, seeds stay apart, runs repeat, NaN never trains on."""
+"""The training loops: the textbook's update for each seed, seeds apart, runs that repeat, no NaN."""
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from test_networks import separate
 
-from utils import cartpole
+from utils import cartpole, training
 from utils.estimators import discounted_returns
 from utils.losses import policy_gradient_loss
-from utils.networks import SeedLinear, log_probs, mlp, torch_generator
+from utils.networks import log_probs, mlp, torch_generator
 from utils.training import action_log_probs, descend, evaluate, reinforce, total_return
 
 SMALL = dict(seeds=2, episodes=5, iterations=3, hidden=8)
 
 
-def plain(network, seed, dtype=torch.float64):
-    """One seed of `network` as a plain torch network."""
-    layers = []
-    for layer in network:
-        if isinstance(layer, SeedLinear):
-            linear = nn.Linear(*layer.weights.shape[1:], dtype=dtype)
-            linear.weight.data = layer.weights[seed].detach().T.to(dtype, copy=True)
-            linear.bias.data = layer.biases[seed, 0].detach().to(dtype, copy=True)
-            layer = linear
-        layers.append(layer)
-    return nn.Sequential(*layers)
-
-
-def textbook_loss(network, batch, seed, gamma=1.0):
-    """REINFORCE's loss word for word: for each trajectory its return times the sum of its log-probabilities."""
+def textbook_loss(network, batch, seed, gamma=1.0, reduction="trajectory_mean"):
+    """REINFORCE's loss word for word: each trajectory's return times its summed log-probabilities."""
     loss, trajectories = 0.0, batch.mask.shape[2]
+    count = trajectories if reduction == "trajectory_mean" else int(batch.mask[:, seed].sum())
     for e in range(trajectories):
         steps = int(batch.mask[:, seed, e].sum())
-        sum_of_log_probs, total = 0.0, 0.0
-        for t in range(steps):
-            logits = network(batch.observations[t, seed, e].to(torch.float64))
-            sum_of_log_probs = sum_of_log_probs + logits.log_softmax(-1)[batch.actions[t, seed, e]]
-            total += gamma ** t * float(batch.rewards[t, seed, e])
-        loss = loss - total * sum_of_log_probs / trajectories
+        laws = network(batch.observations[:steps, seed, e]).log_softmax(-1)
+        sum_of_log_probs = laws[torch.arange(steps), batch.actions[:steps, seed, e]].sum()
+        total = sum(gamma ** t * float(batch.rewards[t, seed, e]) for t in range(steps))
+        loss = loss - total * sum_of_log_probs / count
     return loss
 
 
@@ -60,21 +46,22 @@ def played():
     for parameter in policy.parameters():
         parameter.data += 0.3 * torch.randn(parameter.shape, generator=torch_generator(1))
     batch = cartpole.episodes(policy, seeds=3, envs=4, seed=0)
-    return policy.double(), replace(batch, observations=batch.observations.double(), rewards=batch.rewards.double())
+    return policy.double(), replace(
+        batch, observations=batch.observations.double(), rewards=batch.rewards.double())
 
 
 def differ(first, second):
     return any(not torch.allclose(a, b, rtol=1e-4) for a, b in zip(first, second))
 
 
-# --- one seed of the batched code is the textbook's one-seed code -------------------------------------------------
+# --- one seed of the batched code is the textbook's one-seed code -------------------------------------------
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
 def test_the_gradient_of_each_seed_is_the_textbooks(played, gamma):
     policy, batch = played
     found = gradients(policy, losses_of(policy, batch, total_return(batch.rewards, gamma=gamma)))
     for seed in range(3):
-        network = plain(policy, seed)
+        network = separate(policy, seed)
         expected = torch.autograd.grad(textbook_loss(network, batch, seed, gamma), list(network.parameters()))
         for batched, one in zip(found, expected):
             one = one.T if one.ndim == 2 else one[None]
@@ -85,16 +72,29 @@ def test_a_run_of_one_seed_is_the_textbooks_run():
     """Three iterations of the plain algorithm, with a plain network and Adam, on the same episodes."""
     log = reinforce(seeds=1, episodes=4, iterations=3, hidden=8, learning_rate=0.01, seed=5)
     first, _, *streams = np.random.SeedSequence(5).spawn(5)
-    network = plain(mlp(1, (4, 8, 2), generator=torch_generator(first)), 0, torch.float32)
+    network = separate(mlp(1, (4, 8, 2), generator=torch_generator(first)), 0)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
     for k, stream in enumerate(streams):
         batch = cartpole.episodes(network, seeds=1, envs=4, seed=stream)
         assert batch.mean_returns().item() == log.returns[k, 0]
         optimizer.zero_grad()
-        textbook_loss(lambda x: network(x.float()), batch, 0).backward()
+        textbook_loss(network, batch, 0).backward()
         optimizer.step()
     for trained, one in zip(log.policy.parameters(), network.parameters()):
         torch.testing.assert_close(trained[0], one.T if one.ndim == 2 else one[None], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("reduction", ["trajectory_mean", "step_mean"])
+def test_the_losses_of_a_run_are_the_textbooks(monkeypatch, reduction):
+    seen = []
+    monkeypatch.setattr(training, "descend", lambda optimizer, losses, iteration: seen.append(losses.detach()))
+    reinforce(**{**SMALL, "iterations": 1}, gamma=0.9, reduction=reduction, seed=5)
+    first, _, stream = np.random.SeedSequence(5).spawn(3)
+    policy = mlp(2, (4, 8, 2), generator=torch_generator(first))
+    batch = cartpole.episodes(policy, seeds=2, envs=5, seed=stream)
+    assert not batch.mask.all()
+    expected = [textbook_loss(separate(policy, s), batch, s, 0.9, reduction) for s in range(2)]
+    torch.testing.assert_close(seen[0], torch.stack(expected).detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_wrong_variants_have_another_gradient(played):
@@ -132,8 +132,8 @@ def test_action_log_probs_are_the_networks_and_zero_on_dummy_rows(played):
     policy, batch = played
     found = action_log_probs(policy, batch)
     for s in range(3):
-        expected = log_probs(plain(policy, s)(batch.observations[:, s]), batch.actions[:, s])
-        torch.testing.assert_close(found[:, s], torch.where(batch.mask[:, s], expected, 0.0), rtol=1e-12, atol=1e-12)
+        expected = log_probs(separate(policy, s)(batch.observations[:, s]), batch.actions[:, s])
+        torch.testing.assert_close(found[:, s], expected * batch.mask[:, s], rtol=1e-12, atol=1e-12)
     assert found.requires_grad and not batch.mask.all()
     poisoned = torch.where(batch.mask[..., None], batch.observations, float("nan"))
     assert torch.equal(action_log_probs(policy, replace(batch, observations=poisoned)), found)
@@ -145,18 +145,18 @@ def test_action_log_probs_of_a_rollout_over_ends():
     found = action_log_probs(policy, batch)
     assert (~batch.mask).any() and not found[~batch.mask].any()
     for s in range(2):
-        expected = log_probs(plain(policy, s, torch.float32)(batch.observations[:, s]), batch.actions[:, s])
+        expected = log_probs(separate(policy, s)(batch.observations[:, s]), batch.actions[:, s])
         torch.testing.assert_close(found[:, s], expected * batch.mask[:, s], rtol=1e-4, atol=1e-5)
 
 
-# --- seeds stay apart, runs repeat ---------------------------------------------------------------------------------
+# --- seeds stay apart, runs repeat --------------------------------------------------------------------------
 
 def updated(policy, batch, weights, mix=lambda losses: losses):
     """The parameters after one step from `policy`, which stays as it is."""
     copy = mlp(3, (4, 6, 2), generator=torch_generator(0)).double()
     copy.load_state_dict(policy.state_dict())
     optimizer = torch.optim.Adam(copy.parameters(), lr=0.01, fused=True)
-    for _ in range(2):                                # a second step shows a coupling through Adam's running means
+    for _ in range(2):                         # the second step would show a coupling through Adam's memory
         descend(optimizer, mix(losses_of(copy, batch, weights)), 0)
     return list(copy.parameters())
 
@@ -201,7 +201,7 @@ def test_runs_repeat_bitwise_and_a_longer_run_begins_with_the_shorter():
     assert not np.array_equal(first.returns[:, 0], first.returns[:, 1])
 
 
-# --- what a run reports ---------------------------------------------------------------------------------------------
+# --- what a run reports -------------------------------------------------------------------------------------
 
 def test_the_log():
     log = reinforce(**SMALL)
@@ -209,11 +209,12 @@ def test_the_log():
     np.testing.assert_allclose(log.steps, np.cumsum(5 * log.returns.mean(1)))         # CartPole pays 1 a step
     assert 0 < log.seconds < 60
     assert log.policy(torch.zeros(2, 3, 4)).shape == (2, 3, 2)
-    np.testing.assert_array_equal(log.final_returns, evaluate(log.policy, seed=np.random.SeedSequence(0).spawn(2)[1]))
+    last = np.random.SeedSequence(0).spawn(2)[1]
+    np.testing.assert_array_equal(log.final_returns, evaluate(log.policy, seed=last))
 
 
 def test_evaluate_is_the_mean_return_of_sampled_episodes():
-    policy = mlp(2, gain=0.0, generator=torch_generator(0))                           # uniform, whatever the state
+    policy = mlp(2, gain=0.0, generator=torch_generator(0))                   # uniform, whatever the state
     found = evaluate(policy, episodes=50, seed=3)
     batch = cartpole.episodes(lambda x: torch.zeros(2, 50, 2), seeds=2, envs=50, seed=3)
     np.testing.assert_allclose(found, batch.rewards.sum(0).mean(1), rtol=1e-6)
@@ -221,40 +222,48 @@ def test_evaluate_is_the_mean_return_of_sampled_episodes():
 
 
 def test_it_learns_and_the_wrong_sign_does_not():
-    options = dict(seeds=4, episodes=30, iterations=20, learning_rate=0.03)
+    options = dict(seeds=3, episodes=30, iterations=15, learning_rate=0.03)
     right = reinforce(**options).returns
-    assert right[-3:].mean() > 2.5 * right[0].mean()
+    assert right[-3:].mean() > 2 * right[0].mean()
     wrong = reinforce(**options, weights=lambda rewards, gamma: -total_return(rewards, gamma=gamma)).returns
     assert wrong[-3:].mean() < 0.8 * wrong[0].mean()
 
 
 def test_the_arguments_reach_the_update():
-    base = reinforce(**SMALL).returns
-    for change in (dict(learning_rate=0.05), dict(gamma=0.5, weights=discounted_returns),
-                   dict(weights=discounted_returns), dict(hidden=9), dict(episodes=6)):
-        changed = reinforce(**{**SMALL, **change}).returns
-        assert not np.array_equal(base, changed), change
-    untrained = reinforce(**{**SMALL, "learning_rate": 1e-12})
-    assert np.array_equal(untrained.returns[0], base[0])                              # played before the update
+    def last_layer(**change):
+        return reinforce(**{**SMALL, **change}).policy[2].weights
+    base = last_layer()
+    for change in (dict(learning_rate=0.05), dict(gamma=0.9), dict(weights=discounted_returns),
+                   dict(reduction="step_mean"), dict(episodes=6), dict(iterations=4), dict(seed=1)):
+        assert not torch.equal(base, last_layer(**change)), change
+    assert last_layer(hidden=9).shape == (2, 9, 2)
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+def test_an_iterations_return_is_measured_before_its_update():
+    first, second = (reinforce(**SMALL, learning_rate=rate) for rate in (0.5, 1e-3))
+    assert np.array_equal(first.returns[0], second.returns[0])
+    assert not np.array_equal(first.returns, second.returns)
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("argument, value", [
-    ("seeds", 0), ("episodes", 0), ("iterations", 0), ("iterations", 2.5), ("hidden", 0), ("learning_rate", 0.0),
-    ("learning_rate", float("nan")), ("gamma", 1.5), ("reduction", "mean"), ("seed", -1), ("seed", None)])
+    ("seeds", 0), ("episodes", 0), ("iterations", 0), ("iterations", 2.5), ("hidden", 0),
+    ("learning_rate", 0.0), ("learning_rate", float("nan")), ("gamma", 1.5),
+    ("reduction", "mean"), ("seed", -1), ("seed", None)])
 def test_bad_arguments_are_refused_by_name(argument, value):
-    with pytest.raises(ValueError, match=argument if argument != "hidden" else "sizes"):
+    with pytest.raises(ValueError, match=f"^{argument}: expected"):
         reinforce(**{**SMALL, argument: value})
 
 
 def test_a_run_that_blows_up_stops_and_says_where():
-    with pytest.raises(FloatingPointError, match=r"iteration 0: parameters of seed\(s\) \[0, 1\]"):
-        reinforce(**SMALL, learning_rate=float("inf"))
+    with pytest.raises(FloatingPointError, match=r"iteration 0: parameter of seed\(s\) \[0, 1\]"):
+        reinforce(**SMALL, learning_rate=1e39)
 
 
 @pytest.mark.parametrize("spoil, what", [
-    (lambda x: x * float("nan"), "loss"), (lambda x: x + float("inf"), "loss"), (lambda x: (x - x).sqrt(), "gradient")])
+    (lambda x: x * float("nan"), "loss"), (lambda x: x + float("inf"), "loss"),
+    (lambda x: (x - x).sqrt(), "gradient")])
 def test_nan_never_trains_on(spoil, what):
     policy = mlp(3, (4, 2), gain=1.0, generator=torch_generator(0))
     before = [parameter.detach().clone() for parameter in policy.parameters()]
@@ -265,19 +274,20 @@ def test_nan_never_trains_on(spoil, what):
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters()))
 
 
-# --- the weights ----------------------------------------------------------------------------------------------------
+# --- the weights --------------------------------------------------------------------------------------------
 
 def test_total_return_is_the_discounted_sum_at_every_step():
     rewards = torch.tensor([[1.0, 2.0], [3.0, 0.0], [5.0, 4.0]], dtype=torch.float64)
     assert total_return(rewards, gamma=1.0).tolist() == [[9.0, 6.0]] * 3
     assert total_return(rewards, gamma=0.5).tolist() == [[1 + 1.5 + 1.25, 2 + 1.0]] * 3
     assert total_return(rewards, gamma=0.0).tolist() == [[1.0, 2.0]] * 3
-    torch.testing.assert_close(total_return(rewards, gamma=0.7), discounted_returns(rewards, gamma=0.7)[:1].expand(3, 2))
+    first = discounted_returns(rewards, gamma=0.7)[0]
+    torch.testing.assert_close(total_return(rewards, gamma=0.7), first.expand(3, 2), rtol=1e-12, atol=1e-12)
 
 
 def test_total_return_refuses():
     for arguments, name in ((dict(rewards=torch.ones(3), gamma=1.1), "gamma"),
                             (dict(rewards=torch.tensor(float("nan")).expand(3), gamma=1), "rewards"),
-                            (dict(rewards=torch.ones(0, 2), gamma=1), "rewards")):
+                            (dict(rewards=torch.tensor(1.0), gamma=1), "rewards")):
         with pytest.raises(ValueError, match=name):
             total_return(**arguments)

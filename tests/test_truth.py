@@ -1,4 +1,4 @@
-"""The truth table: every tied row holds, fails under each of its wrong variants, and no written chapter has a loose row."""
+"""The truth table: every tied row holds and fails under its wrong variants, and no written chapter has a loose row."""
 import json
 import re
 from pathlib import Path

@@ -14,16 +14,18 @@ from utils import checks, estimators, losses, mdp, validate
 MODULES = [mdp, estimators, losses, checks]
 NOT_NUMBERS = {"None": None, "text": "abc", "a number in text": "1.5", "a list of texts": ["1", "2"], "complex": 1 + 2j,
                "complex array": np.array([1j, 2]), "complex tensor": torch.tensor([1j, 2]), "ragged": [1, [2, 3]],
-               "an object": object(), "a dict": {}, "a date": np.datetime64("2020-01-01"), "a list with None": [1.0, None],
-               "empty": [], "empty tensor": torch.zeros(0, 3), "tensors with a gradient": [torch.ones(1, requires_grad=True)]}
-NOT_ONE_NUMBER = {"None": None, "text": "0.5", "NaN": float("nan"), "inf": float("inf"), "-inf": -np.inf, "complex": 0.5j,
-                  "a list": [0.5], "an array": np.array([0.5]), "a tensor": torch.tensor([0.5, 0.5]), "a flag": True,
+               "an object": object(), "a dict": {}, "a date": np.datetime64("2020-01-01"),
+               "a list with None": [1.0, None], "empty": [], "empty tensor": torch.zeros(0, 3),
+               "tensors with a gradient": [torch.ones(1, requires_grad=True)]}
+NOT_ONE_NUMBER = {"None": None, "text": "0.5", "NaN": float("nan"), "inf": float("inf"), "-inf": -np.inf,
+                  "complex": 0.5j, "a list": [0.5], "an array": np.array([0.5]), "a tensor": torch.tensor([0.5, 0.5]),
+                  "a flag": True,
                   "NaN tensor": torch.tensor(float("nan")), "an object": object()}
 
 
 def broken(good, value):
     """A copy of the array with one entry replaced."""
-    array = np.array(good, float)
+    array = np.asarray(good, float).copy()
     array[(0,) * array.ndim] = value
     return array
 
@@ -77,8 +79,9 @@ law[1].update({"sums to 2": [1.0, 1.0], "negative": [1.5, -0.5]})
 chances = law[0], {what: value for what, value in law[1].items() if what != "shape (3,)"}
 kernel = array(WORLD.transition, np.ones((2, 2)) / 2, np.ones((2, 2, 3)) / 3)
 kernel[1].update({"sums to 2": 2 * WORLD.transition, "negative": WORLD.transition * 2 - 0.5})
-rollout = {"rewards": array(column, np.float64(1)), "values": array(column, *other), "next_values": array(column, *other),
-           "gamma": gamma, "terminated": flag(zero, *other), "truncated": flag(zero, *other)}
+rollout = {"rewards": array(column, np.float64(1)), "values": array(column, *other),
+           "next_values": array(column, *other), "gamma": gamma,
+           "terminated": flag(zero, *other), "truncated": flag(zero, *other)}
 leaf = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
 
 # function -> argument -> (good value, {what is bad: value}); an argument without bad values takes anything
@@ -93,7 +96,8 @@ TABLE = {
     mdp.trajectories: {"mdp": world, "policy": policy},
     mdp.sample_trajectories: {"mdp": world, "policy": policy, "n": whole(3, 0, -1),
                               "rng": only(np.random.default_rng(0), [None, 0, "abc", np.random.RandomState(0)])},
-    mdp.moments: {"probabilities": chances, "estimates": array(np.ones((2, 3)), np.ones(3), np.float64(1), np.ones((3, 2)))},
+    mdp.moments: {"probabilities": chances,
+                  "estimates": array(np.ones((2, 3)), np.ones(3), np.float64(1), np.ones((3, 2)))},
     mdp.values: {"mdp": world, "policy": policy},
     mdp.objective: {"mdp": world, "policy": policy},
     mdp.visitation: {"mdp": world, "policy": policy},
@@ -127,8 +131,8 @@ TABLE = {
     checks.check_exercise: {"attempt": (np.sqrt, {}), "cases": only([((4.0,), 2.0)], [None, "abc", [], {}, 3]),
                             "hint": ("", {}), "tolerance": tolerance},
 }
-BAD = [pytest.param(function, argument, value, id=f"{function.__name__}-{argument}-{what}")
-       for function, arguments in TABLE.items() for argument, (_, bad) in arguments.items() for what, value in bad.items()]
+ARGUMENTS = [pytest.param(function, argument, id=f"{function.__name__}-{argument}")
+             for function, arguments in TABLE.items() for argument, (_, bad) in arguments.items() if bad]
 
 
 @pytest.mark.parametrize("function", TABLE, ids=lambda function: function.__name__)
@@ -137,14 +141,25 @@ def test_good_arguments_pass(function):
     function(**{name: good for name, (good, _) in TABLE[function].items()})
 
 
-@pytest.mark.parametrize("function, argument, value", BAD)
-def test_bad_argument_is_named(function, argument, value):
+def complaint(function, argument, value):
+    """What is wrong with the way in which `function` refuses the value; None when it does so properly."""
     arguments = {name: good for name, (good, _) in TABLE[function].items()} | {argument: value}
-    with pytest.raises(ValueError) as caught:
-        function(**arguments)
-    message = str(caught.value)
-    assert message.startswith(f"{argument}: expected ") and "got" in message.removeprefix(argument), message
-    assert len(message) < 400, message
+    try:
+        return f"passes: {function(**arguments)!r}"
+    except ValueError as error:
+        message = str(error)
+        proper = message.startswith(f"{argument}: expected ") and ", got" in message and len(message) < 400
+        return None if proper else message
+    except Exception as error:
+        return f"raises {error!r}"
+
+
+@pytest.mark.parametrize("function, argument", ARGUMENTS)
+def test_bad_argument_is_named(function, argument):
+    bad = TABLE[function][argument][1]
+    assert len(bad) >= 4
+    found = {what: complaint(function, argument, value) for what, value in bad.items()}
+    assert {what: text for what, text in found.items() if text} == {}
 
 
 def test_table_is_complete():
@@ -199,8 +214,9 @@ def test_an_endless_world_needs_a_discount():
 @pytest.mark.parametrize("value, kind", [
     (1, np.float64), ([1, 2], np.float64), ((1.5, 2), np.float64), (np.float32(1), np.float32), (True, np.float64),
     (np.ones(2, np.float32), np.float32), (np.ones(2, np.int8), np.float64), (np.ones(2, np.uint64), np.float64),
-    (torch.ones(2), torch.float32), (torch.ones(2, dtype=torch.float64), torch.float64), (torch.tensor([1, 2]), torch.float32),
-    (torch.tensor([True]), torch.float32), ([torch.tensor(1.0), 2.0], np.float64)], ids=repr)
+    (torch.ones(2), torch.float32), (torch.ones(2, dtype=torch.float64), torch.float64),
+    (torch.tensor([1, 2]), torch.float32), (torch.tensor([True]), torch.float32),
+    ([torch.tensor(1.0), 2.0], np.float64)], ids=repr)
 def test_floats_keeps_floating_point(value, kind):
     array = validate.floats("x", value)
     assert array.dtype == kind and isinstance(array, torch.Tensor if isinstance(value, torch.Tensor) else np.ndarray)
@@ -210,7 +226,7 @@ def test_floats_checks_only_what_the_mask_shows():
     values = np.array([1.0, np.nan])
     validate.floats("x", values, mask=np.array([True, False]))
     validate.floats("x", values, mask=False)
-    with pytest.raises(ValueError, match=r"^x: expected finite numbers, got 1 NaN or infinite value\(s\) in an array of shape"):
+    with pytest.raises(ValueError, match="^x: expected finite numbers, got 1 NaN or infinite value"):
         validate.floats("x", values, mask=np.array([False, True]))
 
 
@@ -223,8 +239,8 @@ def test_float64_copies():
     assert validate.float64("x", torch.ones(1, dtype=torch.bfloat16)).dtype == np.float64
 
 
-@pytest.mark.parametrize("value", [0.5, np.float32(0.5), np.array(0.5), torch.tensor(0.5), torch.tensor(0.5, requires_grad=True)],
-                         ids=repr)
+@pytest.mark.parametrize("value", [0.5, np.float32(0.5), np.array(0.5), torch.tensor(0.5),
+                                   torch.tensor(0.5, requires_grad=True)], ids=repr)
 def test_in_range_takes_scalars_of_every_library(value):
     found = validate.in_range("x", value, 0, 1)
     assert found == 0.5 and type(found) is float

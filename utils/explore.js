@@ -1,5 +1,5 @@
-// The sliders of utils/explore.py on the website. A figure holds its first frame as SVG and, as JSON, for every
-// position of the sliders what differs from it; moving a slider sets only the attributes and texts that change.
+// The sliders of utils/explore.py on the website. A figure holds its first frame as SVG and, as JSON, what
+// differs in the other ones; moving a slider sets only the attributes and texts that change.
 (() => {
   "use strict";
 
@@ -55,7 +55,8 @@
 
     function draw() {
       waiting = false;
-      const number = inputs.reduce((sum, input, slider) => sum * data.texts[slider].length + Number(input.value), 0);
+      const number = inputs.reduce(
+        (sum, input, slider) => sum * data.texts[slider].length + Number(input.value), 0);
       panels.forEach((panel) => panel.show(number));
       if (caption.textContent !== data.captions[number]) caption.textContent = data.captions[number];
     }
@@ -66,7 +67,7 @@
         outputs[slider].textContent = text;
         input.setAttribute("aria-valuetext", text);
       });
-      if (!waiting) requestAnimationFrame(draw);        // many events, one drawing for each frame of the display
+      if (!waiting) requestAnimationFrame(draw);        // many events, but one drawing for each screen update
       waiting = true;
     }
 

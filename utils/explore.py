@@ -32,6 +32,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_mixed import MixedModeRenderer
 from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.transforms import TransformNode
@@ -39,6 +40,7 @@ from matplotlib.transforms import TransformNode
 from utils.plotting import STYLE
 
 LIMIT_KB = 100          # of one explorer on the website, compressed
+BITMAP_DPI = 144        # of images, and of artists that are rasterized
 GREEK = {"alpha": "α", "beta": "β", "delta": "δ", "epsilon": "ε", "eta": "η", "gamma": "γ", "kappa": "κ",
          "lam": "λ", "mu": "μ", "rho": "ρ", "sigma": "σ", "tau": "τ", "theta": "θ"}
 
@@ -224,8 +226,9 @@ class Painter:
 
     def render(self, artist):
         """The SVG that an artist, a figure or an axis, draws."""
-        stream = io.StringIO()
-        renderer = RendererSVG(self.size[0] * 72, self.size[1] * 72, stream, image_dpi=72)
+        stream, (width, height) = io.StringIO(), self.size
+        vectors = RendererSVG(width * 72, height * 72, stream, image_dpi=BITMAP_DPI)
+        renderer = MixedModeRenderer(artist.get_figure(), width, height, BITMAP_DPI, vectors)
         artist.draw(renderer)
         renderer.finalize()
         return list(read_rows(ElementTree.fromstring(stream.getvalue())))
@@ -273,9 +276,9 @@ def compact(value):
     """An attribute with two decimals, in the page's ink, paper and font instead of fixed ones."""
     if value.startswith("data:"):                                # a bitmap
         return value
-    value = re.sub(r"(\.\d\d)\d+", r"\1", re.sub(r"\s+", " ", value)).strip()
+    value = re.sub(r"(\.\d\d)\d+", r"\1", re.sub(r"\s+", " ", value))
     value = value.replace("#000000", "currentColor").replace("#ffffff", "var(--explore-paper)")
-    return re.sub(r"font-family: [^;]*(; |$)", "", value)
+    return re.sub(r"font-family: [^;]*(; |$)", "", value).strip("; ")
 
 
 # ---- packing many frames --------------------------------------------------------------------------------
@@ -295,7 +298,7 @@ def number_ids(rows, prefix):
     def rename(value):
         return REFERENCE.sub(lambda match: match[0].replace(match[1], names[match[1]]), value)
 
-    result, seen, repeated = [], set(), math.inf         # repeated: depth of an element that is being left out
+    result, seen, repeated = [], set(), math.inf         # repeated: the depth of an element to leave out
     for row in rows:
         if row.depth > repeated:
             continue
@@ -351,9 +354,9 @@ def pack(pictures, first):
         indices = [values.setdefault(content[n], len(values)) for n in group["differ"]]
         frames.append([group["number"], *indices])
     shown = frames[first][0]
-    return {"groups": [{"svg": None if group["number"] == shown else svg_text(group["rows"]),
-                        "slots": group["slots"], "values": list(group["values"])} for group in groups.values()],
-            "frames": frames}
+    return {"frames": frames, "groups": [
+        {"svg": None if group["number"] == shown else svg_text(group["rows"]),
+         "slots": group["slots"], "values": list(group["values"])} for group in groups.values()]}
 
 
 # ---- the three forms ------------------------------------------------------------------------------------
@@ -393,7 +396,7 @@ class Explorer:
         """Draw the corners of the grid, and the first frame twice. Raises RuntimeError when one fails."""
         if self.frame(self.first) != self.frame(self.first):
             raise RuntimeError(f"draw at {self.values(self.first)}: expected the same frame when drawn twice, "
-                               "got two that differ; make random numbers outside draw, or from a seed")
+                               "got two that differ; take random numbers from outside, or from a seed")
         for positions in itertools.product(*((0, len(slider.values) - 1) for slider in self.sliders)):
             self.frame(positions)
 
@@ -458,7 +461,7 @@ class Explorer:
         return self.figure_html(rows, spoken + html.escape(caption), "")
 
     def figure_html(self, pictures, caption, controls):
-        """Pictures, sliders and caption. An inch is shown as 6.6 rem, so that 10 points are about 15 pixels."""
+        """Pictures, sliders, caption. An inch is shown as 6.6 rem, so that 10 points are about 15 pixels."""
         width = f"max-width: {self.size[0] * 6.6:g}rem"
         panels = "".join(f'<div class="explore-panel" style="{width}">{svg_text(rows)}</div>'
                          for rows in pictures)

@@ -41,6 +41,7 @@ BANDS = {
     "bootstrap": "95 % bootstrap interval of the mean",
     "range": "smallest to largest seed",
 }
+THRESHOLD = "threshold {:g}"
 
 
 def learning_curve(ax, steps, returns, *, label, band="bootstrap", color=None, threshold=None):
@@ -49,56 +50,70 @@ def learning_curve(ax, steps, returns, *, label, band="bootstrap", color=None, t
     steps      [K]     environment steps at which the returns were measured, increasing
     returns    [K, S]  mean return of each of S seeds at these steps
     label      name of the curve in the legend
-    band       "bootstrap": seeds are drawn with replacement 2,000 times; the band holds the middle 95 % of the means
+    band       "bootstrap": seeds are drawn with replacement 2,000 times; the band is the middle 95 %
+               of the means
                "range": from the smallest to the largest seed
     color      a matplotlib colour; by default the next one of the palette
     threshold  the return that counts as solved, drawn as a dashed line
 
     Returns three arrays of shape [K]: mean, low, high. The bootstrap is seeded: same input, same band.
-    Raises ValueError for wrong shapes, fewer than two seeds, steps that do not increase, NaN or infinite input.
+    Raises ValueError for wrong shapes, fewer than two seeds, steps that do not increase, NaN and infinity.
     """
     choice("band", band, tuple(BANDS))
-    steps, returns = np.asarray(floats("steps", steps)), np.asarray(floats("returns", returns))
+    steps, returns = to_numpy("steps", steps), to_numpy("returns", returns)
+    threshold = None if threshold is None else in_range("threshold", threshold)
     if steps.ndim != 1 or len(steps) == 0 or (np.diff(steps) <= 0).any():
         raise ValueError(f"steps: expected increasing numbers of shape [K], got {steps!r}")
     if returns.ndim != 2 or len(returns) != len(steps):
-        raise ValueError(f"returns: expected the shape [K, S] with K = {len(steps)} steps, got {returns.shape}")
+        raise ValueError(f"returns: expected the shape [K, S] with K = {len(steps)}, got {returns.shape}")
     if returns.shape[1] < 2:
         raise ValueError("returns: expected at least 2 seeds, because a band shows how seeds differ; got "
                          f"{returns.shape[1]}")
     mean = returns.mean(axis=1)
-    low, high = bootstrap_interval(returns) if band == "bootstrap" else (returns.min(axis=1), returns.max(axis=1))
+    if band == "bootstrap":
+        low, high = bootstrap_interval(returns)
+    else:
+        low, high = returns.min(axis=1), returns.max(axis=1)
 
     line, = ax.plot(steps, mean, label=label, color=color)
     named = f"{BANDS[band]}, {returns.shape[1]} seeds"
     taken = ax.get_legend_handles_labels()[1]          # several curves, one entry for their common band
     ax.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0,
                     label=None if named in taken else named)
-    if threshold is not None:
+    if threshold is not None and THRESHOLD.format(threshold) not in taken:
         threshold_line(ax, threshold)
     ax.legend()
     return mean, low, high
 
 
+def to_numpy(name, values):
+    """Finite numbers as a NumPy array; a tensor may still hang on a graph. Raises ValueError."""
+    array = floats(name, values)
+    return array if isinstance(array, np.ndarray) else array.detach().cpu().numpy()
+
+
 def bootstrap_interval(samples, *, level=0.95, resamples=2000, seed=0):
     """Percentile bootstrap interval of the mean over the last axis: two arrays low, high of shape [...].
 
-    One resample draws S of the S entries with replacement, the same entries for every row: a seed is one whole run.
+    A resample draws S of the S entries with replacement, the same ones for every row: a seed is a whole run.
     Source: B. Efron and R. Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3.
     """
-    samples = np.asarray(floats("samples", samples))
+    samples = to_numpy("samples", samples)
     in_range("level", level, 0, 1)
     whole("resamples", resamples)
+    if samples.ndim == 0 or samples.shape[-1] == 0:
+        raise ValueError(f"samples: expected the shape [..., S] with S >= 1, got {samples.shape}")
     count = samples.shape[-1]
     drawn = np.random.default_rng(seed).integers(count, size=(resamples, count))
-    weights = np.apply_along_axis(np.bincount, 1, drawn, minlength=count) / count
-    return tuple(np.quantile(samples @ weights.T, [(1 - level) / 2, (1 + level) / 2], axis=-1))
+    shares = (drawn[:, :, None] == np.arange(count)).mean(axis=1)      # of each entry in each resample
+    low, high = np.quantile(samples @ shares.T, [(1 - level) / 2, (1 + level) / 2], axis=-1)
+    return low, high
 
 
 def threshold_line(ax, value, *, label=None):
     """Draw a dashed horizontal line at the return `value` that counts as solved, named in the legend."""
     value = in_range("value", value)
-    return ax.axhline(value, color=GREY, linestyle="--", linewidth=1.2, label=label or f"threshold {value:g}")
+    return ax.axhline(value, color=GREY, linestyle="--", linewidth=1.2, label=label or THRESHOLD.format(value))
 
 
 def arrow(ax, start, end, *, color=None, label=None):

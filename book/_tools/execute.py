@@ -3,12 +3,14 @@
     python -m book._tools.execute [--jobs N]
 
 A page whose code has not changed is taken from the cache. Each result is stored as soon as it is there, so
-an interrupted run goes on where it was. The cache itself knows only the code of a page; the folder's name
-therefore says what else the outputs depend on: the helpers, the installed versions, the Python version.
+that an interrupted run goes on where it was. The cache itself knows only a page's code cells and their
+metadata; what else the outputs depend on is in the name of its folder: the helpers, the pinned versions and
+the Python version.
 """
 
 import argparse
 import hashlib
+import multiprocessing
 import os
 import re
 import shutil
@@ -71,19 +73,16 @@ def cached(cache, notebook):
         return None
 
 
-def store(cache, path, executed, seconds):
-    """Put an executed page into the cache."""
-    bundle = CacheBundleIn(executed, str(path), data={"execution_seconds": seconds})
-    cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
-
-
 def run(path, notebook):
-    """(executed notebook, seconds, error or None). Runs in a worker process, the cells in the page's folder."""
+    """Run a page in its folder: (executed notebook, seconds, error or None). Called in a worker process."""
     client = NotebookClient(notebook, timeout=TIMEOUT, record_timing=False, kernel_name="python3",
-                            extra_arguments=["--log-level=ERROR"], resources={"metadata": {"path": str(path.parent)}})
+                            extra_arguments=["--log-level=ERROR"],
+                            resources={"metadata": {"path": str(path.parent)}})
+    # All frames of sliders are drawn now; a page without a set-up cell finds `utils`; pages share the cores.
+    environment = os.environ | {"EXPLORE": "static", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     start, error = time.perf_counter(), None
     try:
-        client.execute()
+        client.execute(env=environment)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as failure:
         code = [i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
         at = next((i for i in code if any(o.output_type == "error" for o in notebook.cells[i].outputs)), None)
@@ -92,36 +91,26 @@ def run(path, notebook):
     return notebook, time.perf_counter() - start, error
 
 
-def tags(notebook):
-    """The metadata of every code cell, which the cache does not compare."""
-    return [cell.metadata for cell in notebook.cells if cell.cell_type == "code"]
-
-
 def execute(root=ROOT, jobs=None):
     """Run every page that is not in the cache. Returns the list of errors, one text for each failed page."""
     cache = get_cache(cache_path(root))
-    todo, found = {}, pages(root)
-    for path, notebook in found.items():
-        known = cached(cache, notebook)
-        if known is None:
-            todo[path] = notebook
-        elif tags(known[0]) != tags(notebook):          # a tag was changed, the code was not
-            for cell, old in zip(notebook.cells, known[0].cells, strict=True):
-                old.metadata = cell.metadata
-            store(cache, path, *known)
+    found = pages(root)
+    todo = {path: notebook for path, notebook in found.items() if cached(cache, notebook) is None}
     jobs = max(1, min(jobs or os.cpu_count() or 1, len(todo)))
     print(f"{len(found)} pages with code: {len(found) - len(todo)} unchanged, {len(todo)} to run"
-          + (f" on {jobs} cores" if todo else ""), flush=True)
+          + (f", {jobs} at a time" if todo else ""), flush=True)
     errors = []
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         running = {pool.submit(run, path, notebook): path for path, notebook in todo.items()}
         for future in as_completed(running):
             path, (executed, seconds, error) = running[future], future.result()
             if error is None:
-                store(cache, path, executed, seconds)
+                bundle = CacheBundleIn(executed, str(path), data={"execution_seconds": seconds})
+                cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
             else:
                 errors.append(error)
-            print(f"{seconds:7.1f} s  {path.relative_to(root)}{'' if error is None else '  FAILED'}", flush=True)
+            note = "" if error is None else "  FAILED"
+            print(f"{seconds:7.1f} s  {path.relative_to(root)}{note}", flush=True)
     return errors
 
 
@@ -137,10 +126,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, help="pages to run at a time (default: one a core)")
     arguments = parser.parse_args()
-    os.environ["EXPLORE"] = "static"                    # kernels inherit it: every slider frame is drawn now
-    os.environ["PYTHONPATH"] = str(ROOT)                # for pages without a set-up cell
-    os.environ.setdefault("OMP_NUM_THREADS", "1")       # pages share the cores
-    errors = execute(jobs=arguments.jobs)
+    try:
+        errors = execute(jobs=arguments.jobs)
+    except KeyboardInterrupt:
+        raise SystemExit("Interrupted. What has finished is stored: the next run goes on there") from None
     forget_old_caches()
     for error in errors:
         print(f"\nFAILED {error}", file=sys.stderr)

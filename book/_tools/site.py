@@ -1,6 +1,6 @@
 """Sphinx extension for what the website needs beyond _config.yml.
 
-- the execution cache that `book._tools.execute` has filled, and static sliders should Sphinx run a page itself;
+- the execution cache that `book._tools.execute` has filled (and static sliders, should Sphinx run a page);
 - MathJax, the sliders' script and style, and the book's own style, served from the site itself;
 - no script twice on a page;
 - buttons to the repository only when its address is known;
@@ -11,6 +11,8 @@ import importlib.util
 import os
 import shutil
 from pathlib import Path
+
+from myst_nb.sphinx_ import NbMetadataCollector
 
 from .execute import ROOT, cache_path
 from .template import DOWNLOAD, RUN_TIME
@@ -27,7 +29,7 @@ def configure(app, config):
 
 
 def copy_files(app):
-    """Copy into the site what is not Sphinx's: MathJax from the PyPI package that ships it, our own style, the sliders."""
+    """Copy into the site: MathJax from the PyPI package that ships it, the book's style, the sliders."""
     static = Path(app.outdir) / "_static"
     [package] = importlib.util.find_spec("mathjax").submodule_search_locations
     sources = {f"mathjax/{name}": Path(package) / "static/mathjax/es5" / name for name in MATHJAX}
@@ -44,17 +46,27 @@ def copy_files(app):
 
 def finish_page(app, pagename, templatename, context, doctree):
     """Drop repeated scripts (the toggle button adds its own twice) and fill the badges."""
-    scripts = {(str(script.filename), script.attributes.get("body")): script for script in context["script_files"]}
-    context["script_files"][:] = scripts.values()
+    scripts = context["script_files"]
+    scripts[:] = {(str(js.filename), js.attributes.get("body")): js for js in scripts}.values()
     if doctree is None:
         return
-    notebook = app.env.nb_metadata.get(pagename, {}) if hasattr(app.env, "nb_metadata") else {}
-    seconds = notebook.get("exec_data", {}).get("runtime")
-    if seconds is not None:
-        context["body"] = context["body"].replace(RUN_TIME, RUN_TIME.replace("><", f">Runs in {seconds:.0f} s<"))
+    run = NbMetadataCollector.get_exec_data(app.env, pagename)
     source = f'{context["pathto"]("_sources", 1)}/{context["sourcename"]}'
-    context["body"] = context["body"].replace(
-        DOWNLOAD, DOWNLOAD.replace("><", f'><a href="{source}" download>Download this notebook</a><'))
+    fill(context, DOWNLOAD, f'<a href="{source}" download>Download this notebook</a>')
+    if run and run["runtime"] is not None:
+        fill(context, RUN_TIME, f'Ran in {run["runtime"]:.0f} s when this page was built')
+
+
+def fill(context, span, content):
+    """Put the content into an empty span of the page."""
+    context["body"] = context["body"].replace(span, span.replace("><", f">{content}<"))
+
+
+def remove_old_pages(app, exception):
+    """Delete pages of an earlier build whose source is gone."""
+    for path in (Path(app.outdir) / "book").glob("*.html"):
+        if f"book/{path.stem}" not in app.env.found_docs:
+            path.unlink()
 
 
 def setup(app):
@@ -62,6 +74,7 @@ def setup(app):
     app.connect("config-inited", configure, priority=1)
     app.connect("builder-inited", copy_files)
     app.connect("html-page-context", finish_page, priority=999)
+    app.connect("build-finished", remove_old_pages)
     for name in ("book.css", "explore.css"):
         app.add_css_file(name)
     app.add_js_file("explore.js", loading_method="defer")

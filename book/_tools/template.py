@@ -1,4 +1,4 @@
-"""Writes the set-up cell and the badges of every notebook, from the text below and the address in _config.yml.
+"""Writes the set-up cell and the badges of every notebook, from this file and the address in _config.yml.
 
     python -m book._tools.template [URL]
 
@@ -14,14 +14,14 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = re.compile(r"https://github\.com/[A-Za-z0-9-]+/[A-Za-z0-9._-]+")
-SET_UP_METADATA = {"mystnb": {"code_prompt_hide": "Hide the set-up cell", "code_prompt_show": "Show the set-up cell"},
-                   "tags": ["hide-input", "set-up"]}
-BADGES = '<span class="badges">'                    # the line of the title cell that starts so is written here
+PROMPTS = {"code_prompt_hide": "Hide the set-up cell", "code_prompt_show": "Show the set-up cell"}
+SET_UP_METADATA = {"mystnb": PROMPTS, "tags": ["hide-input", "set-up"]}
+BADGES = '<span class="badges">'                    # starts the line of the title cell that is written here
 DOWNLOAD = '<span class="download"></span>'         # these two are filled when the website is built
 RUN_TIME = '<span class="run-time"></span>'
 
 SET_UP = '''\
-# Set-up: finds the book's helpers, or fetches them where the notebook is alone (Colab), and prints versions.
+# Set-up: finds the book's helpers, or fetches them where the notebook is alone (Colab); prints versions.
 import importlib.metadata, importlib.util, os, platform, subprocess, sys
 from pathlib import Path
 
@@ -38,8 +38,8 @@ address = os.environ.get("POLICY_GRADIENTS_ADDRESS") or "@ADDRESS@"
 folders = [Path.cwd(), *Path.cwd().parents, Path.cwd() / "policy-gradients"]
 root = next((folder for folder in folders if (folder / "utils/explore.js").is_file()), None)
 if root is None and not address:
-    raise SetUpError("Set-up: open this notebook in a copy of the book's repository, or put the repository's address "
-                     "into the environment variable POLICY_GRADIENTS_ADDRESS, and run this cell again.")
+    raise SetUpError("Set-up: open this notebook in a copy of the book's repository, or put the repository's "
+                     "address into the environment variable POLICY_GRADIENTS_ADDRESS; then run this cell.")
 if root is None:
     run("git", "clone", "--quiet", "--depth=1", address, str(root := folders[-1]))
 if importlib.util.find_spec("gymnasium") is None:
@@ -104,7 +104,7 @@ def rendered(path, root=ROOT):
 
 
 def differing(root=ROOT):
-    """The names of the notebooks whose set-up cell or badges are not those of the template."""
+    """The names of the notebooks whose set-up cell or badges are not as they must be."""
     return [path.name for path in notebooks(root) if path.read_text(encoding="utf-8") != rendered(path, root)]
 
 
@@ -117,7 +117,7 @@ def main():
     for path in notebooks():
         path.write_text(rendered(path), encoding="utf-8")
     address, _ = settings()
-    print(f"{len(notebooks())} notebooks written for " + (address or "no address (it is not set in _config.yml)"))
+    print(f"{len(notebooks())} notebooks written for {address or 'no address: _config.yml holds none'}")
 
 
 if __name__ == "__main__":

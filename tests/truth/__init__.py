@@ -9,6 +9,7 @@ tests/truth.json holds the rows. A file chapter_NN.py of this folder ties those 
 `given` holds the row's inputs and nothing else; the result has the keys of the row's `expected`. `lib` holds the public
 functions of utils: a wrong variant (tests/mutants.py) replaces one of them, and the row must then miss its numbers.
 """
+import copy
 import importlib
 import inspect
 import json
@@ -43,7 +44,7 @@ class AtMost:
 
 
 def row(name, *, wrong):
-    """Tie the decorated function to the row `name`. wrong: the variants of tests/mutants.py under which it must fail."""
+    """Tie the decorated function to the row `name`. wrong: variants of tests/mutants.py under which it must fail."""
     def tie(function):
         if name in TIED or name not in TABLE or not wrong:
             raise ValueError(f"{name}: tied twice, not in truth.json, or without a wrong variant")
@@ -72,7 +73,7 @@ def library(mutant=None):
 
 def recompute(name, mutant=None):
     """The numbers of the row `name`, from its inputs alone."""
-    given = json.loads(json.dumps(TABLE[name]["inputs"]))                # a copy: no row can change another one's inputs
+    given = copy.deepcopy(TABLE[name]["inputs"])
     with np.errstate(all="ignore" if mutant else "warn"):                # a wrong variant may divide by 0
         return TIED[name].recompute(library(mutant), SimpleNamespace(**given))
 

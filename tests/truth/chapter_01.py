@@ -89,8 +89,8 @@ def standard_error_of_the_mean_return(lib, given):
 
 @row("T1.9", wrong=[mutants.plays_on_after_the_end, mutants.equal_weights, mutants.one_step_short])
 def reward_per_step(lib, given):
-    world, theta = lib.short_or_long()
-    every = lib.trajectories(world, lib.softmax_policy(theta))
+    world, zeros = lib.short_or_long()
+    every = lib.trajectories(world, lib.softmax_policy(zeros + given.logits))
     lengths, returns = every.lengths, every.returns()
     return {"returns": sorted(set(returns)), "lengths": sorted(set(lengths.tolist())),
             "mean_return": lib.moments(every.probabilities, returns)[0],

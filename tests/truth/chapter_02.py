@@ -33,8 +33,9 @@ def score_gradient_equals_truth(lib, given):
     returns = every.returns(world.gamma)
     by_score = lib.moments(every.probabilities, returns[:, None, None] * every.scores(score).sum(0))[0]
     by_loss = loss_gradient(lib, every, given.theta, np.tile(returns, (given.T, 1)))
-    # Chapter 2 writes the theorem as a sum over steps, states and actions.
-    by_steps = np.einsum("ts,sa,tsa,sa...->...", lib.visitation(world, policy), policy, lib.values(world, policy).Q, score)
+    # The policy gradient theorem, written out and from utils.
+    visits, Q = lib.visitation(world, policy), lib.values(world, policy).Q
+    by_steps = np.einsum("ts,sa,tsa,sa...->...", visits, policy, Q, score)
     by_theorem = lib.policy_gradient(world, policy, score)
     by_autograd = oracle.objective_gradient(given.theta, *world_of(given))[1]
     return {"grad": by_score, "autograd": by_autograd, "J": lib.objective(world, policy),
@@ -59,8 +60,8 @@ def two_arms(lib, p, r1, r0):
     loss = lib.policy_gradient_loss(log_probs[None], torch.tensor(2 * probabilities * rewards)[None])
     true = -torch.autograd.grad(loss, theta, retain_graph=True)[0].item()
     # The mean over samples a of d(p(a) r(a)) / d theta.
-    gradients = [torch.autograd.grad(log_probs[a].exp() * rewards[a], theta, retain_graph=True)[0].item() for a in (0, 1)]
-    naive = float(probabilities @ gradients)
+    gradients = [torch.autograd.grad(log_probs[a].exp() * rewards[a], theta, retain_graph=True)[0] for a in (0, 1)]
+    naive = float(probabilities @ np.array(gradients))
     half = torch.autograd.grad((log_probs.exp() ** 2 * torch.tensor(rewards)).sum() / 2, theta)[0].item()
     return true, naive, half
 
@@ -84,8 +85,11 @@ def softmax_bandit_gradient(lib, given):
                     mutants.reward_of_the_next_step, mutants.score_not_centred])
 def single_sample_variance(lib, given):
     probabilities, returns, scores = returns_and_scores(lib, given)
-    variance = lib.moments(probabilities, returns[:, None, None] * scores)[1]
-    return {"trace_var_N1": variance, "trace_var_N100": variance / 100}
+    estimates = returns[:, None, None] * scores
+    variance = lib.moments(probabilities, estimates)[1]
+    pairs = (estimates[:, None] + estimates).reshape(-1, *estimates.shape[1:]) / 2
+    of_two = lib.moments(np.outer(probabilities, probabilities).ravel(), pairs)[1]
+    return {"trace_var_N1": variance, "trace_var_N2": of_two, "trace_var_N100": variance / 100}
 
 
 @row("T2.6", wrong=[mutants.score_not_centred, mutants.second_moment, mutants.initial_law_scaled])
@@ -108,7 +112,8 @@ def vanishing_gradient(lib, given):
                     mutants.padding_counted, mutants.mean_of_each_trajectorys_mean, mutants.mask_ignored_by_the_loss,
                     mutants.sum_over_time_dropped, mutants.sign_forgotten, mutants.plays_on_after_the_end])
 def step_mean_random_factor(lib, given):
-    world, logits = lib.short_or_long()
+    world, zeros = lib.short_or_long()
+    logits = zeros + given.logits
     policy, score = lib.softmax_policy(logits), lib.softmax_score(logits)
     every = lib.trajectories(world, policy)
     # One trajectory of each kind is enough: the later actions of a long one move only the gradient of later logits.
@@ -143,8 +148,8 @@ def log_likelihood_view(lib, given):
     given_success = np.tensordot(every.probabilities * success / p, scores, 1)
     ones = np.ones(every.rewards.shape)
     return {"mean_score": loss_gradient(lib, every, given.theta, ones), "p_success": p,
-            "mean_score_given_success": given_success, "grad_p_success": loss_gradient(lib, every, given.theta, ones * success),
-            "product": p * given_success}
+            "mean_score_given_success": given_success,
+            "grad_p_success": loss_gradient(lib, every, given.theta, ones * success), "product": p * given_success}
 
 
 @row("T2.10", wrong=[mutants.second_moment, mutants.score_by_probability, mutants.arms_swapped,
@@ -172,7 +177,8 @@ def naive_product_sign_change(lib, given):
 
 @row("T2.12", wrong=[mutants.score_not_centred, mutants.reward_of_the_next_step, mutants.sign_forgotten])
 def finished_episodes_only(lib, given):
-    world, logits = lib.short_or_long()
+    world, zeros = lib.short_or_long()
+    logits = zeros + given.logits
     every = lib.trajectories(world, lib.softmax_policy(logits))
     finished = every.lengths <= given.longest
     p = every.probabilities[finished] / every.probabilities[finished].sum()

@@ -62,7 +62,7 @@ def reward_to_go_can_raise_variance(lib, given):
 
 @row("T4.5", wrong=[mutants.full_return_everywhere, mutants.score_by_probability, mutants.second_moment])
 def variance_of_independent_steps(lib, given):
-    """Up to T = 10 all 2^T trajectories are listed; beyond, the terms of each step are added (they are uncorrelated)."""
+    """Up to T = 10 all 2^T trajectories are listed; beyond, the steps' terms are added (they are uncorrelated)."""
     theta = np.log(given.p / (1 - given.p))
     bandit = lib.bandit(given.r[::-1])                        # action 1 is paid r[0]
     z, reward = lib.sigmoid_score(theta)[0, :, 0], bandit.reward[0]

@@ -31,7 +31,8 @@ def two_arms(lib, p, r1, r0):
             lambda b: lib.moments(law, (reward - b)[:, None] * score)[1])
 
 
-@row("T5.1", wrong=[mutants.score_not_centred, mutants.second_moment, mutants.equal_weights, mutants.variance_of_the_sum])
+@row("T5.1", wrong=[mutants.score_not_centred, mutants.second_moment, mutants.equal_weights,
+                    mutants.variance_of_the_sum])
 def constant_baseline_optimum(lib, given):
     p, returns, scores, true = whole_trajectories(lib, given)
     J = lib.objective(*finite_world(lib, given))
@@ -56,7 +57,8 @@ def two_arm_optimal_baseline(lib, given):
 @row("T5.3", wrong=[mutants.same_score_for_both_arms, mutants.score_by_probability, mutants.second_moment])
 def value_baseline_can_hurt(lib, given):
     V, best, variance = two_arms(lib, given.p, *given.r)
-    return {"var_b0": variance(0), "var_bV": variance(V), "var_bstar": variance(best), "ratio": variance(V) / variance(0)}
+    return {"var_b0": variance(0), "var_bV": variance(V), "var_bstar": variance(best),
+            "ratio": variance(V) / variance(0)}
 
 
 def squared_norms(lib, theta, rewards):

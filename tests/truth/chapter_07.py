@@ -114,7 +114,7 @@ def Q_sum_can_be_worse(lib, given):
 
 @row("T7.6", wrong=[mutants.targets_not_detached, mutants.best_action_values, mutants.td_without_discount])
 def stop_gradient_matters(lib, given):
-    """All (s, a, s') weighted by their on-policy probability; both critics by Newton's step from V = 0, one is enough."""
+    """All (s, a, s') weighted by their on-policy probability; the mean gradient is linear: solve for its root."""
     world = lib.FiniteMDP(given.mu, given.P, given.r, gamma=given.gamma)
     policy = lib.softmax_policy(given.theta)
     kernel = np.einsum("sa,sax->sx", policy, world.transition)

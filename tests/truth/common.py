@@ -14,7 +14,7 @@ def logit(p):
 
 
 def loss_gradient(lib, every, theta, weights, **more):
-    """Minus the exact expected gradient of policy_gradient_loss at the logits theta [S, A]; weights [T, N] of the steps.
+    """Minus the exact expected gradient of policy_gradient_loss at the logits theta [S, A]; weights [T, N] of steps.
 
     The loss means over N equally likely trajectories, so each is weighted by N times its probability.
     """
