@@ -2,8 +2,8 @@
 
     python tests/bench_training.py [batches of ten seeds, default 2]
 
-Ratios compare with a bare loop: random actions through the same vector environment, on the same machine, in the
-same minute. They survive a slower or busier machine; seconds do not.
+Ratios compare with a bare loop: random actions through the same vector environment, on the same machine, in
+the same minute. They survive a slower or busier machine; seconds do not.
 """
 import sys
 import time

@@ -87,7 +87,7 @@ def test_a_run_of_one_seed_is_the_textbooks_run():
 @pytest.mark.parametrize("reduction", ["trajectory_mean", "step_mean"])
 def test_the_losses_of_a_run_are_the_textbooks(monkeypatch, reduction):
     seen = []
-    monkeypatch.setattr(training, "descend", lambda optimizer, losses, iteration: seen.append(losses.detach()))
+    monkeypatch.setattr(training, "descend", lambda _, losses, iteration: seen.append(losses.detach()))
     reinforce(**{**SMALL, "iterations": 1}, gamma=0.9, reduction=reduction, seed=5)
     first, _, stream = np.random.SeedSequence(5).spawn(3)
     policy = mlp(2, (4, 8, 2), generator=torch_generator(first))
