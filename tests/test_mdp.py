@@ -282,6 +282,7 @@ def test_logits_of_any_size():
         close(mdp.sigmoid_policy(-1e4), [[1, 0]], 0)
         assert mdp.sigmoid_policy(40.0)[0, 0] > 0                        # 1 - p alone would round to 0
         score = mdp.sigmoid_score(40.0)
+        assert score.shape == (1, 2, 1)
         close(score[0, 1, 0], np.exp(-40.0), 1e-30)
 
 
