@@ -90,8 +90,6 @@ def restless(ax, what):
         ax.set_aspect("equal")
     elif what == "ticks outside":
         ax.tick_params(length=9, labelsize=6, top=True)
-    elif what == "hatched":
-        ax.bar([0.5], [2], facecolor="#ffcc00", edgecolor="#aa0000", hatch="//")
     elif what == "twin":
         ax.twinx().plot([0, 2], [100, 0], color=PALETTE[3])
     elif what == "empty":
@@ -100,7 +98,7 @@ def restless(ax, what):
 
 
 RESTLESS = ["plain", "limits", "log", "log 2", "rotated", "coloured", "one tick", "grid", "lambda", "another lambda",
-            "spines", "inverted", "label", "off", "equal", "ticks outside", "hatched", "twin", "empty"]
+            "spines", "inverted", "label", "off", "equal", "ticks outside", "twin", "empty"]
 
 
 def curve(ax):

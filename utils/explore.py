@@ -178,7 +178,7 @@ class Painter:
 
     def call_draw(self, axes, values):
         """The caption that draw returns. Raises RuntimeError that names the slider values."""
-        where = describe(values)
+        where = ", ".join(f"{name}={value!r}" for name, value in values.items()) or "no sliders"
         try:
             caption = self.draw(*axes, **values)
         except Exception as error:
@@ -198,8 +198,7 @@ class Painter:
             try:
                 return [self.picture(*pair) for pair in zip(figures, self.places)], caption
             except Exception as error:
-                where = describe(values)
-                raise RuntimeError(f"draw at {where} drew what matplotlib cannot show: {error}") from error
+                raise RuntimeError(f"draw at {values} drew what matplotlib cannot show: {error}") from error
 
     def picture(self, figure, places):
         """The SVG of a figure whose axes are put where the layout of the first frame had them."""
@@ -233,11 +232,6 @@ class Painter:
         artist.draw(renderer)
         renderer.finalize()
         return list(read_rows(ElementTree.fromstring(stream.getvalue())))
-
-
-def describe(values):
-    """The slider values as text for an error message."""
-    return ", ".join(f"{name}={value!r}" for name, value in values.items()) or "no sliders"
 
 
 class AxisPickler(pickle.Pickler):
@@ -293,7 +287,7 @@ def compact(name, value):
 
 # ---- packing many frames --------------------------------------------------------------------------------
 
-REFERENCE = re.compile(r"(?:^|url\()#([A-Za-z]\w+)")     # finds the name in href="#m1" and url(#p1)
+REFERENCE = re.compile(r"(?:^|url\()#([A-Za-z]\w+)")     # in href="#m1" and url(#p1), but not in "#2a7fd4"
 
 
 def number_ids(rows, prefix):
@@ -306,7 +300,7 @@ def number_ids(rows, prefix):
     names = {name: f"{prefix}-{number}" for number, name in enumerate(defined)}
 
     def rename(value):
-        return REFERENCE.sub(lambda match: match[0].replace(match[1], names.get(match[1], match[1])), value)
+        return REFERENCE.sub(lambda match: match[0].replace(match[1], names[match[1]]), value)
 
     result, seen, repeated = [], set(), math.inf         # repeated: the depth of an element to leave out
     for row in rows:
@@ -405,9 +399,8 @@ class Explorer:
     def check(self):
         """Draw the corners of the grid, and the first frame twice. Raises RuntimeError when one fails."""
         if self.frame(self.first) != self.frame(self.first):
-            where = describe(self.values(self.first))
-            raise RuntimeError(f"draw at {where}: expected the same frame when drawn twice, got two that differ; "
-                               "take random numbers from outside, or from a seed")
+            raise RuntimeError(f"draw at {self.values(self.first)}: expected the same frame when drawn twice, "
+                               "got two that differ; take random numbers from outside, or from a seed")
         for positions in itertools.product(*((0, len(slider.values) - 1) for slider in self.sliders)):
             self.frame(positions)
 
