@@ -1,8 +1,8 @@
 """Sizes and times of figures with sliders; prints, never fails on a number. Run by `make bench`.
 
-Times to draw are processor time; "from scratch" is what they would be without reuse between frames. Times of
-a step are wall-clock time in headless Chromium from the slider's event to the painted frame, at full speed
-and slowed down four times (about a phone); "work" is how long the page's main thread was busy for one step.
+Times to draw are processor time, so that a busy machine changes them little; times of a step are wall-clock time in
+headless Chromium from the slider's event to the painted frame, at full speed and slowed down four times (about a
+phone). "work" is what the page's main thread did for one step.
 """
 import gzip
 import pickle
@@ -81,8 +81,7 @@ def stepping(url, number, throttle, steps=60):
         session.send("Performance.enable")
 
         def busy():
-            metrics = session.send("Performance.getMetrics")["metrics"]
-            return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+            return {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}["TaskDuration"]
 
         page.evaluate(STEP, [number, 5])
         before = busy()
@@ -96,7 +95,7 @@ def print_steps(name, url, number):
 
 
 def main(folder):
-    print(f"{'Drawing':26s} frames  panels  ms/panel-frame  from scratch     KB  compressed  s for all")
+    print("Drawing                    frames  panels   ms/panel-frame  from scratch     KB  KB compressed  s for all")
     pages = {}
     chosen = examples(positions=11) | {"trade_off 21 x 21": examples(positions=21)["trade_off"]}
     for name, explorer in chosen.items():
@@ -105,8 +104,8 @@ def main(folder):
         pages[name] = explorer.static()
         seconds = time.process_time() - start
         size = len(gzip.compress(pages[name].encode())) / 1024
-        print(f"{name:26s} {len(explorer.grid):6d}  {explorer.panels:6d}  {ours:14.1f} {scratch:13.1f} "
-              f"{len(pages[name]) / 1024:6.0f} {size:11.1f} {seconds:10.1f}")
+        print(f"{name:26s} {len(explorer.grid):6d}  {explorer.panels:6d}  {ours:15.1f} {scratch:13.1f} "
+              f"{len(pages[name]) / 1024:6.0f} {size:14.1f} {seconds:10.1f}")
 
     print("\nA step, ms                          full speed             slowed down 4 times")
     print(f"{'':34s} median    95 %   work      median    95 %   work")
@@ -121,9 +120,8 @@ def main(folder):
     site = ROOT / "_build" / "html"
     with site_server(site) as address:
         for path in sorted((site / "book").rglob("*.html")):
-            name = path.relative_to(site).as_posix()
-            _, *figures = path.read_text(encoding="utf-8").split('<figure class="explore">')
-            for number, figure in enumerate(figures):
+            name, figures = path.relative_to(site).as_posix(), path.read_text(encoding="utf-8").split('<figure class="explore">')
+            for number, figure in enumerate(figures[1:]):
                 if "application/json" in figure.split("</figure>")[0]:
                     print_steps(f"{name} {number}", address + name, number)
     stop_browser()

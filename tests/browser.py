@@ -27,7 +27,7 @@ THEME_NOTE = "Got invalid theme mode"
 
 
 def find_chromium():
-    """The path of a Chromium. Without one the test is skipped; under CI it fails, as none may be left out."""
+    """The path of a Chromium. Without one the test is skipped; under CI it fails, as none may be missing there."""
     named = os.environ.get("CHROMIUM")
     path = shutil.which(named) if named else next(filter(None, map(shutil.which, CANDIDATES)), None)
     if path is None:
@@ -58,7 +58,7 @@ def start_browser():
 
 @atexit.register
 def stop_browser():
-    """End the browser. A test module does so at its end: playwright's event loop would disturb the others."""
+    """End the browser. A test module calls it at its end: playwright's event loop would be in the way of others."""
     if running:
         playwright, browser = running
         running.clear()
@@ -82,8 +82,7 @@ def site_server(folder):
 
 
 @contextlib.contextmanager
-def open_page(url, *, width=1280, height=900, dark=False, javascript=True, throttle=1, formulas=True,
-              alter=None):
+def open_page(url, *, width=1280, height=900, dark=False, javascript=True, throttle=1, formulas=True, alter=None):
     """Open `url` and wait until it is loaded and its formulas are set; gives playwright's page.
 
     width, height  of the window in CSS pixels; below 600 it is a phone: touch, two device pixels for each

@@ -1,4 +1,4 @@
-"""`utils.plotting`: colours that everybody can tell apart, curves whose band is what its name says."""
+"""`utils.plotting`: colours that everybody can tell apart, learning curves whose band is what its name says."""
 import io
 import itertools
 
@@ -29,8 +29,8 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
-# Severity 1.0. Source: Machado, Oliveira and Fernandes, A Physiologically-based Model for Simulation of Color
-# Vision Deficiency, 2009.
+# Severity 1.0. Source: Machado, Oliveira and Fernandes, A Physiologically-based Model for Simulation of Color Vision
+# Deficiency, 2009.
 VISION = {
     "usual": np.eye(3),
     "red-blind": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
@@ -44,8 +44,7 @@ VISION = {
 
 def oklab(light):
     """Coordinates in which distances are about those that people see. Source: B. Ottosson, Oklab, 2020."""
-    cones = light @ np.array([[0.4122214708, 0.2119034982, 0.0883024619],
-                              [0.5363325363, 0.6806995451, 0.2817188376],
+    cones = light @ np.array([[0.4122214708, 0.2119034982, 0.0883024619], [0.5363325363, 0.6806995451, 0.2817188376],
                               [0.0514459929, 0.1073969566, 0.6299787005]])
     return np.cbrt(cones) @ np.array([[0.2104542553, 1.9779984951, 0.0259040371],
                                       [0.7936177850, -2.4285922050, 0.7827717662],
@@ -53,18 +52,16 @@ def oklab(light):
 
 
 def closest(palette, vision):
-    """The smallest distance of two colours of a palette, seen with this vision; 0.02 is just noticeable."""
+    """The smallest distance of two colours of a palette, as seen with this vision; 0.02 is just noticeable."""
     seen = [oklab(np.clip(VISION[vision] @ linear(color), 0, 1)) for color in palette]
     return min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
 
 
 def test_the_tools_of_this_test():
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=5e-3)
+    assert contrast("#000000", "#ffffff") == pytest.approx(21) and contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=5e-3)
     assert oklab(linear("#ffffff")) == pytest.approx([1, 0, 0], abs=1e-4)
     # A palette that is known to fail: matplotlib's red and green for the green-blind, its orange on white.
-    red_and_green = ["#d62728", "#2ca02c"]
-    assert closest(red_and_green, "usual") > 0.3 > 0.12 > closest(red_and_green, "green-blind")
+    assert closest(["#d62728", "#2ca02c"], "usual") > 0.3 > 0.12 > closest(["#d62728", "#2ca02c"], "green-blind")
     assert contrast("#ff7f0e", LIGHT) < 3
 
 
@@ -149,7 +146,7 @@ def test_bootstrap_is_a_plain_resampling_of_whole_seeds():
 
 
 def test_bootstrap_covers_the_mean_about_as_often_as_it_says():
-    """Of 400 samples of 30 normal numbers, about 0.94 of the 95 % intervals should hold the true mean."""
+    """Of 400 samples of 30 normal numbers the 95 % interval should hold the true mean about 0.94 of the time."""
     samples = np.random.default_rng(1).normal(3, 2, size=(400, 30))
     low, high = bootstrap_interval(samples)
     covered = ((low < 3) & (3 < high)).mean()
