@@ -7,12 +7,15 @@ import torch
 from test_networks import separate
 
 from utils import cartpole, training
-from utils.estimators import discounted_returns
-from utils.losses import policy_gradient_loss
+from utils.estimators import discounted_returns, whiten
+from utils.losses import policy_gradient_loss, value_loss
 from utils.networks import log_probs, mlp, torch_generator
-from utils.training import action_log_probs, descend, evaluate, reinforce, total_return
+from utils.training import (action_log_probs, actor_critic, descend, evaluate, packed, reinforce,
+                            reinforce_with_baseline, seed_means, state_values, total_return, unpacked,
+                            whiten_seeds)
 
 SMALL = dict(seeds=2, episodes=5, iterations=3, hidden=8)
+SMALL_CRITIC = dict(seeds=2, envs=3, horizon=6, iterations=3, hidden=8)
 
 
 def textbook_loss(network, batch, seed, gamma=1.0, reduction="trajectory_mean"):
@@ -291,3 +294,144 @@ def test_total_return_refuses():
                             (dict(rewards=torch.tensor(1.0), gamma=1), "rewards")):
         with pytest.raises(ValueError, match=name):
             total_return(**arguments)
+
+
+# --- loops with a second network ----------------------------------------------------------------------------
+
+def test_packed_rows_hold_the_real_steps_in_order(played):
+    policy, batch = played
+    rows = packed(batch.mask, batch.observations)
+    for s in range(3):
+        real = batch.observations[:, s][batch.mask[:, s]]                        # time first, then environment
+        assert torch.equal(rows[s, :len(real)], real) and not rows[s, len(real):].any()
+    numbers = torch.randn(batch.mask.shape, generator=torch_generator(2), dtype=torch.float64)
+    assert torch.equal(unpacked(batch.mask, packed(batch.mask, numbers)), numbers * batch.mask)
+    critic = mlp(3, (4, 5, 1), gain=1, generator=torch_generator(3)).double()
+    found = state_values(critic, batch.observations, batch.mask)
+    for s in range(3):
+        expected = separate(critic, s)(batch.observations[:, s]).squeeze(-1) * batch.mask[:, s]
+        torch.testing.assert_close(found[:, s], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_means_and_whitening_of_each_seed_are_those_of_one_seed(played):
+    _, batch = played
+    values = 3 + torch.randn(batch.mask.shape, generator=torch_generator(4), dtype=torch.float64)
+    white = whiten_seeds(values, batch.mask)
+    for s in range(3):
+        assert seed_means(values, batch.mask)[s].item() == pytest.approx(values[:, s][batch.mask[:, s]].mean().item())
+        torch.testing.assert_close(white[:, s], whiten(values[:, s], mask=batch.mask[:, s]), rtol=1e-12, atol=1e-12)
+
+
+def losses_of_the_first_update(monkeypatch, loop, **options):
+    """The losses [S] that the loop hands to its first `descend`."""
+    seen = []
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "descend", lambda optimizer, losses, iteration: seen.append(losses.detach()))
+        loop(**options)
+    return seen[0]
+
+
+def test_the_first_update_with_a_baseline_is_the_textbooks(monkeypatch):
+    first, second, _, stream, *_ = np.random.SeedSequence(3).spawn(6)
+    policy = mlp(2, (4, 8, 2), generator=torch_generator(first))
+    baseline = mlp(2, (4, 8, 1), gain=1, generator=torch_generator(second))
+    batch = cartpole.episodes(policy, seeds=2, envs=5, seed=stream)
+    found = losses_of_the_first_update(monkeypatch, reinforce_with_baseline, **SMALL, gamma=0.9, seed=3)
+    for s in range(2):
+        actor, critic, steps = 0.0, 0.0, 0
+        for e in range(5):
+            T = int(batch.mask[:, s, e].sum())
+            for t in range(T):
+                togo = sum(0.9 ** k for k in range(T - t))                       # CartPole pays 1 a step
+                value = separate(baseline, s)(batch.observations[t, s, e]).item()
+                log_prob = separate(policy, s)(batch.observations[t, s, e]).log_softmax(-1)[batch.actions[t, s, e]]
+                actor -= log_prob.item() * (togo - value) / 5
+                critic, steps = critic + (value - togo) ** 2 / 2, steps + 1
+        assert found[s].item() == pytest.approx(actor + critic / steps, rel=1e-4)
+
+
+@pytest.mark.parametrize("bootstrap", [("time limit", "rollout end"), ("rollout end",), ("time limit",), ()])
+@pytest.mark.parametrize("lam, whitened", [(0.0, False), (0.9, False), (0.9, True)])
+def test_the_first_update_of_actor_critic_is_the_textbooks(monkeypatch, bootstrap, lam, whitened):
+    """Advantages by the definition, environment by environment, with a time limit in row 2 and a dummy after it."""
+    first, second, third, _ = np.random.SeedSequence(0).spawn(4)
+    policy = mlp(2, (4, 8, 2), generator=torch_generator(first))
+    critic = mlp(2, (4, 8, 1), gain=1, generator=torch_generator(second))
+    batch = cartpole.rollout(cartpole.CartPole(seeds=2, envs=3, seed=third), policy, 6)
+    limit, mask, over = torch.zeros_like(batch.mask), torch.ones_like(batch.mask), torch.zeros_like(batch.mask)
+    limit[2, :, 0], mask[3, :, 0], over[4, 1, 2], mask[5, 1, 2] = True, False, True, False
+    batch = replace(batch, truncated=limit, terminated=over, mask=mask, rewards=mask.float())
+    monkeypatch.setattr(cartpole, "rollout", lambda *_: batch)
+    found = losses_of_the_first_update(monkeypatch, actor_critic, **SMALL_CRITIC, gamma=0.9, lam=lam,
+                                       whitened=whitened, bootstrap=bootstrap)
+    for s in range(2):
+        def value(observation):
+            return separate(critic, s)(observation).item()
+        advantages, values = torch.zeros(6, 3), torch.zeros(6, 3)
+        for e in range(3):
+            carry = 0.0
+            for t in reversed(range(6)):
+                if not mask[t, s, e]:
+                    continue
+                last, lost = t == 5, bool(over[t, s, e])
+                lost |= bool(limit[t, s, e]) and "time limit" not in bootstrap
+                lost |= last and "rollout end" not in bootstrap
+                values[t, e] = value(batch.observations[t, s, e])
+                delta = 1 - values[t, e] + (0 if lost else 0.9 * value(batch.next_observations[t, s, e]))
+                if last or lost or limit[t, s, e]:
+                    carry = 0.0
+                advantages[t, e] = carry = delta + 0.9 * lam * carry
+        targets = values + advantages
+        if whitened:
+            advantages = whiten(advantages, mask=mask[:, s])
+        log_pi = separate(policy, s)(batch.observations[:, s]).log_softmax(-1)
+        log_pi = log_pi.gather(-1, batch.actions[:, s, :, None]).squeeze(-1)
+        expected = (policy_gradient_loss(log_pi, advantages, mask=mask[:, s], reduction="step_mean")
+                    + value_loss(values, targets, mask=mask[:, s]))
+        assert found[s].item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_actor_critics_returns_are_those_of_the_latest_episodes(monkeypatch):
+    """Of each environment the last episode that ended, whenever that was; two envs, three rollouts of two rows."""
+    ends = torch.tensor([[[3., 0.], [0., 0.]], [[0., 0.], [0., 7.]], [[5., 0.], [9., 0.]]])           # [rollout, T, E]
+    played = iter(ends)
+    right = cartpole.rollout
+
+    def rollout(*arguments):
+        batch, returns = right(*arguments), next(played)[:, None]
+        return replace(batch, returns=returns, terminated=returns > 0, truncated=returns < 0)
+
+    monkeypatch.setattr(cartpole, "rollout", rollout)
+    log = actor_critic(seeds=1, envs=2, horizon=2, iterations=3, hidden=4)
+    assert log.returns[:, 0].tolist() == [3, 5, 8]
+
+
+@pytest.mark.parametrize("loop, small", [(reinforce_with_baseline, SMALL), (actor_critic, SMALL_CRITIC)])
+def test_loops_with_a_critic_repeat_and_their_arguments_reach_the_update(loop, small):
+    base, again = loop(**small), loop(**small)
+    assert np.array_equal(base.final_returns, again.final_returns) and base.returns.shape == (3, 2)
+    assert torch.equal(base.policy[2].weights, again.policy[2].weights)
+    changes = [dict(learning_rate=0.05), dict(gamma=0.5), dict(iterations=4), dict(seed=1), dict(value_learning_rate=0.3)]
+    if loop is actor_critic:
+        changes += [dict(lam=0.0), dict(whitened=False), dict(bootstrap=()), dict(envs=4), dict(horizon=5)]
+    for change in changes:
+        assert not torch.equal(base.policy[2].weights, loop(**{**small, **change}).policy[2].weights), change
+
+
+@pytest.mark.parametrize("loop, small", [(reinforce_with_baseline, SMALL), (actor_critic, SMALL_CRITIC)])
+def test_loops_with_a_critic_refuse_bad_arguments_by_name(loop, small):
+    bad = dict(seeds=0, iterations=0, hidden=2.5, learning_rate=0.0, value_learning_rate=-1.0, gamma=1.5, seed=-1)
+    bad |= dict(envs=0, horizon=0, lam=1.1, bootstrap=("time",)) if loop is actor_critic else dict(episodes=0)
+    for argument, value in bad.items():
+        with pytest.raises(ValueError, match=f"^{argument}: expected"):
+            loop(**{**small, argument: value})
+
+
+def test_actor_critic_learns_and_against_the_advantages_it_does_not(monkeypatch):
+    options = dict(seeds=3, iterations=80, envs=16, horizon=16, learning_rate=0.005)
+    returns = actor_critic(**options).returns
+    assert returns[-10:].mean() > 3 * returns[:10].mean()
+    right = training.whiten_seeds
+    monkeypatch.setattr(training, "whiten_seeds", lambda *arrays: -right(*arrays))
+    returns = actor_critic(**options).returns
+    assert returns[-10:].mean() < 0.7 * returns[:10].mean()

@@ -45,6 +45,13 @@ class Rollout:
         ended = self.terminated | self.truncated
         return (self.returns * ended).sum((0, 2)) / ended.sum((0, 2))
 
+    def latest_returns(self, before):
+        """Return of the last episode that each environment has ended: [S, E]; `before` [S, E] where none ends here."""
+        latest = before
+        for returns, terminated, truncated in zip(self.returns, self.terminated, self.truncated):
+            latest = torch.where(terminated | truncated, returns, latest)
+        return latest
+
 
 class CartPole:
     """S times E CartPole environments and their random numbers, which `seed` fixes (see `torch_generator`).

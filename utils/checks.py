@@ -113,5 +113,5 @@ def check_exercise(attempt, cases, *, hint="", tolerance=1e-6):
 
 
 def _verdict(passed, message):
-    print(textwrap.fill(("✓ " if passed else "✗ ") + message.strip(), 80, subsequent_indent="  "))
+    print(textwrap.fill(("✓ " if passed else "✗ ") + message.strip(), 77, subsequent_indent="  "))
     return passed

@@ -96,3 +96,42 @@ def reward_per_step(lib, given):
             "mean_return": lib.moments(every.probabilities, returns)[0],
             "mean_length": lib.moments(every.probabilities, lengths)[0],
             "mean_reward_per_step": lib.moments(every.probabilities, returns / lengths)[0]}
+
+
+@row("T1.10", wrong=[mutants.initial_law_left_out, mutants.world_left_out, mutants.start_is_uniform])
+def world_and_policy_in_a_probability(lib, given):
+    world, policy = finite_world(lib, given)
+    every = lib.trajectories(world, policy)
+    by_policy = np.prod(policy[every.states[:-1], every.actions], axis=0)
+    most, least = every.probabilities.argmax(), every.probabilities.argmin()
+    ratio = by_policy[most] / by_policy[least]
+    return {"world": every.probabilities[most] / every.probabilities[least] / ratio, "policy": ratio}
+
+
+@row("T1.11", wrong=[mutants.values_without_time, mutants.best_action_values, mutants.reward_forgotten_in_Q])
+def discounted_values_far_from_the_end(lib, given):
+    world, policy = finite_world(lib, given)
+    Q = lib.values(world, policy).Q
+    return {"V_of_state_0": (policy * Q).sum(-1)[np.array(given.steps) - 1, 0]}
+
+
+@row("T1.12", wrong=[mutants.initial_law_left_out, mutants.start_is_uniform, mutants.world_left_out])
+def mean_return_without_the_initial_law(lib, given):
+    world, policy = finite_world(lib, given)
+    every = lib.trajectories(world, policy)
+    return {"J_without_mu": every.probabilities / world.initial[every.states[0]] @ every.returns()}
+
+
+@row("T1.13", wrong=[mutants.mean_of_all_states, mutants.reward_forgotten_in_Q])
+def the_clock_helps(lib, given):
+    """The best policy with a clock is found backwards: each last step's best actions, then the step before it."""
+    world, grid = finite_world(lib, given)[0], np.linspace(0, 1, given.grid)
+    S, A = world.reward.shape
+    V, best = np.zeros(S), []
+    for _ in range(given.T):
+        # One step, then V: a world of one step whose rewards hold what follows.
+        step = replace(world, horizon=1, reward=world.reward + world.gamma * world.transition @ V)
+        Q = lib.values(step, np.full((S, A), 1 / A)).Q[0]
+        V, best = Q.max(-1), [Q.argmax(-1), *best]
+    without = max(lib.objective(world, np.array([[p, 1 - p], [q, 1 - q]])) for p, q in product(grid, grid))
+    return {"with_clock": world.initial @ V, "without_clock": without, "best_actions": best}

@@ -1,4 +1,5 @@
 """Chapter 2: REINFORCE."""
+from dataclasses import replace
 from math import comb
 
 import mutants
@@ -108,11 +109,10 @@ def vanishing_gradient(lib, given):
     return {"grad": gradient, "ratio": gradient[0] / gradient[1]}
 
 
-@row("T2.8", wrong=[mutants.trajectory_mean_for_step_mean, mutants.step_mean_for_trajectory_mean,
-                    mutants.padding_counted, mutants.mean_of_each_trajectorys_mean, mutants.mask_ignored_by_the_loss,
-                    mutants.sum_over_time_dropped, mutants.sign_forgotten, mutants.plays_on_after_the_end])
-def step_mean_random_factor(lib, given):
+def decision_gradients(lib, given, long_return=2.0):
+    """The world of one decision, its policy and score, and expected(N, reduction): the decision's mean gradient [2]."""
     world, zeros = lib.short_or_long()
+    world = replace(world, reward=np.where(world.reward == 2.0, long_return, world.reward))
     logits = zeros + given.logits
     policy, score = lib.softmax_policy(logits), lib.softmax_score(logits)
     every = lib.trajectories(world, policy)
@@ -130,6 +130,15 @@ def step_mean_random_factor(lib, given):
         return sum(comb(N, k) * policy[0, 1] ** k * policy[0, 0] ** (N - k)
                    * gradient([short] * (N - k) + [long] * k, reduction) for k in range(N + 1))
 
+    return world, policy, score, expected
+
+
+@row("T2.8", wrong=[mutants.trajectory_mean_for_step_mean, mutants.step_mean_for_trajectory_mean,
+                    mutants.padding_counted, mutants.mean_of_each_trajectorys_mean, mutants.mask_ignored_by_the_loss,
+                    mutants.sum_over_time_dropped, mutants.sign_forgotten, mutants.plays_on_after_the_end])
+def step_mean_random_factor(lib, given):
+    world, policy, score, expected = decision_gradients(lib, given)
+    every = lib.trajectories(world, policy)
     mean_length = every.probabilities @ every.lengths
     limit = every.probabilities @ (every.returns()[:, None] * every.scores(score).sum(0)[:, 0]) / mean_length
     return {"true_gradient": lib.policy_gradient(world, policy, score)[0], "mean_length": mean_length,
@@ -208,3 +217,29 @@ def support_depends_on_the_parameter(lib, given):
     equal = np.full(given.points, 1 / given.points)
     above, below = (lib.moments(equal, shares * (given.u + h))[0] for h in (given.step, -given.step))
     return {"true_slope": (above - below) / (2 * given.step), "score_estimate": -torch.autograd.grad(loss, u)[0].item()}
+
+
+@row("T2.15", wrong=[mutants.gradient_of_the_product, mutants.sign_forgotten, mutants.arms_swapped])
+def naive_product_with_negative_rewards(lib, given):
+    true, naive, _ = zip(*(two_arms(lib, p, given.r1, given.r0) for p in given.p))
+    return {"naive_grad": naive, "true_grad": true}
+
+
+@row("T2.16", wrong=[mutants.arms_swapped, mutants.same_score_for_both_arms])
+def wrong_sign_of_a_batch_gradient(lib, given):
+    theta, rewards = logit(given.p), lib.bandit([given.r0, given.r1]).reward[0]
+    law, score = lib.sigmoid_policy(theta)[0], lib.sigmoid_score(theta)[0]
+    pull = rewards * score[:, 0]                             # the gradient that one pull of each arm gives
+    return {"wrong_sign": [sum(comb(N, k) * law[1] ** k * law[0] ** (N - k) for k in range(N + 1)
+                               if k * pull[1] + (N - k) * pull[0] < 0) for N in given.N]}
+
+
+@row("T2.17", wrong=[mutants.trajectory_mean_for_step_mean, mutants.mean_of_each_trajectorys_mean,
+                     mutants.sign_forgotten, mutants.padding_counted])
+def when_the_step_mean_turns_right(lib, given):
+    right = [decision_gradients(lib, given, r)[-1](N, "step_mean")[1] > 0 for N, r in given.cases]
+    world, policy, score, expected = decision_gradients(lib, given, given.large)
+    every = lib.trajectories(world, policy)
+    true = lib.policy_gradient(world, policy, score)[0, 1]
+    return {"sign_is_right": right,
+            "share_at_N_1": every.probabilities @ every.lengths * expected(1, "step_mean")[1] / true}
