@@ -61,7 +61,7 @@ _build/.built: $(SOURCES) $(READY)
 	@mv _build/.started $@
 
 test: _build/.built $(TEST_READY)  ## run all tests and all notebooks
-	EXPLORE=check $(BIN)/python -m pytest --nbval-lax -n 2 --dist loadfile $(TESTS)
+	EXPLORE=check $(BIN)/python -m pytest --nbval-lax --timeout 600 -n 2 --dist loadfile $(TESTS)
 
 lab: $(READY)  ## open the notebooks in JupyterLab
 	@$(BIN)/python -m jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/book

@@ -119,6 +119,16 @@ def test_gradient_check_by_hand(capsys, found, exact, words):
     assert passed == (found == exact) and words in printed(capsys, passed)
 
 
+def test_gradient_check_measures_against_the_size_of_the_gradient(capsys):
+    """A wrong vector of tiny numbers is wrong, and rounding in a large one is not."""
+    parameters = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    for exact, found, passed in (([1e-8, 2e-8], [1e-8, 3e-8], False), ([1e-8, 2e-8], [1e-8, 2e-8 + 1e-15], True),
+                                 ([1e8, 1.0], [1e8, 1.0 + 1e-3], True), ([0.0, 0.0], [0.0, 1e-3], False)):
+        direction = torch.tensor(found, dtype=torch.float64)
+        loss = lambda: -(direction * parameters).sum()                           # noqa: E731
+        assert checks.gradient_check(loss, parameters, exact) is passed, (exact, found)
+
+
 def test_gradient_check_of_unused_parameters(capsys):
     used, unused = (torch.ones(2, requires_grad=True) for _ in range(2))
     assert not checks.gradient_check(lambda: used.sum(), unused, [1.0, 1.0])

@@ -70,6 +70,18 @@ def test_lengths_of_code_cells(path):
 
 
 @each_chapter
+def test_code_and_printed_lines_fit_the_column(path, executed):
+    """The page shows 77 characters; folded drawing code may have 110."""
+    wide = []
+    for cell in code_cells(executed[path.name]):
+        printed = "".join(output.text for output in cell.outputs if output.output_type == "stream")
+        folded = {"hide-input", "hide-cell", "remove-input"} & set(tags(cell))
+        wide += [line for line in cell.source.splitlines() if len(line) > (110 if folded else 77)]
+        wide += [line for line in printed.splitlines() if len(line) > 77]
+    assert not wide, "\n".join(wide)
+
+
+@each_chapter
 def test_lengths_of_text_cells(path):
     """The median text cell has 30 to 60 words; cells that hold only a heading do not count."""
     texts = [prose(cell.source) for cell in read(path).cells if cell.cell_type == "markdown"]

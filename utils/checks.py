@@ -51,7 +51,8 @@ def gradient_check(loss, parameters, gradient, *, tolerance=1e-6):
 
     loss: a function without arguments that returns a scalar torch tensor. parameters: the tensor (requires_grad) that
     it depends on. gradient: the exact gradient of J, same shape; -d loss / d parameters is compared with it.
-    tolerance: as in `claim`. The verdict names the usual mistakes: wrong sign, wrong scale, zero, NaN.
+    tolerance: for the largest difference, as a share of the largest entry of `gradient` (absolute when all are 0).
+    The verdict names the usual mistakes: wrong sign, wrong scale, zero, NaN.
     Raises ValueError when an argument is not of this kind.
     """
     exact = float64("gradient", gradient)
@@ -71,10 +72,11 @@ def gradient_check(loss, parameters, gradient, *, tolerance=1e-6):
     if not found.isfinite().all():
         return _verdict(False, "the gradient has NaN or infinite entries")
     found = -float64("loss", found)
-    if _gap(found, exact) <= tolerance:
+    size = np.abs(exact).max() or 1.0
+    if np.abs(found - exact).max() <= tolerance * size:
         return _verdict(True, f"minus the gradient of the loss is the gradient of J, {_short(exact)}")
     scale = float((found * exact).sum() / max((exact * exact).sum(), 1e-300))
-    if _gap(found, scale * exact) <= tolerance and scale:
+    if scale and np.abs(found - scale * exact).max() <= tolerance * abs(scale) * size:
         hint = "the sign is wrong" if np.isclose(scale, -1) else f"the direction is right, the scale is {scale:.6g} times J's"
         return _verdict(False, f"{hint}: expected {_short(exact)}, got {_short(found)}")
     return _verdict(False, f"another vector: expected {_short(exact)}, got {_short(found)}")

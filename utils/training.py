@@ -149,7 +149,8 @@ def reinforce(*, seeds=10, episodes=100, iterations=40, learning_rate=0.02, hidd
     optimizer = adam(learning_rate=(policy, learning_rate))
     steps, returns = [], []
     for iteration, stream in enumerate(streams):
-        batch = cartpole.episodes(policy, seeds=seeds, envs=episodes, seed=stream)
+        batch = cartpole.episodes(
+            policy, seeds=seeds, envs=episodes, seed=stream)
         mask = batch.mask
         log_pi = action_log_probs(policy, batch)
         psi = weights(batch.rewards, gamma=gamma)
@@ -181,7 +182,8 @@ def reinforce_with_baseline(*, seeds=10, episodes=16, iterations=60, learning_ra
                      value_learning_rate=(baseline, value_learning_rate))
     steps, returns = [], []
     for iteration, stream in enumerate(streams):
-        batch = cartpole.episodes(policy, seeds=seeds, envs=episodes, seed=stream)
+        batch = cartpole.episodes(
+            policy, seeds=seeds, envs=episodes, seed=stream)
         mask = batch.mask
         log_pi = action_log_probs(policy, batch)
         togo = discounted_returns(batch.rewards, gamma=gamma)

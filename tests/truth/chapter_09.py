@@ -1,4 +1,6 @@
 """Chapter 9: generalised advantage estimation."""
+from types import SimpleNamespace
+
 import mutants
 import numpy as np
 import oracle
@@ -197,3 +199,123 @@ def td_at_infinity(lib, given):
                      for n in (1, 10, 100)} for gamma in (1.0, 0.9)}
     return {"gamma1": list(first[1.0].values()), "gamma09": first[0.9],
             "mc_minus_v": lib.discounted_returns(zero, gamma=1.0)[0] - given.c}
+
+
+@row("T9.17", wrong=[mutants.lam_as_decay, mutants.decay_without_gamma, mutants.weights_not_normalised])
+def mean_wait(lib, given):
+    def first(rewards, lam, gamma=1.0):
+        zero, cut = np.zeros(len(rewards)), np.eye(len(rewards))[-1]
+        return lib.gae(np.array(rewards), zero, zero, gamma=gamma, lam=lam, terminated=zero, truncated=cut)[0]
+    N = given.N[0]
+    return {"wait": [first(np.ones(n), given.lam) for n in given.N], "longest": first(np.eye(N)[-1], given.lam),
+            "last_delta": first(np.eye(N)[-1], given.lam, given.gamma),
+            "others": [first(np.ones(n), lam) for lam, n in given.others], "longest_32": first(np.eye(32)[-1], 0.8)}
+
+
+def noise(lib, world, policy, lam):
+    """Mean over (s_1, a_1) of the variance of A_1 with the exact critic."""
+    every, values = lib.trajectories(world, policy), lib.values(world, policy)
+    first, advantage = (every.states[0], every.actions[0]), advantages(lib, world, every, values.V, lam)[0]
+    mean = conditional(lib, every, advantage, *first)
+    return every.probabilities @ (advantage - mean[first]) ** 2
+
+
+@row("T9.18", wrong=[mutants.lam_as_decay, mutants.values_without_time, mutants.decay_without_gamma])
+def exact_critic_variance_polynomial(lib, given):
+    world, policy = finite_world(lib, given)
+    squares = np.array([0, 0.25, 1])
+    found = np.linalg.solve(squares[:, None] ** np.arange(3), [noise(lib, world, policy, x) for x in squares ** 0.5])
+    return {"coefficients": found, "predicted": found @ 0.81 ** np.arange(3), "direct": noise(lib, world, policy, 0.9)}
+
+
+def discounted_steps(lib, given, every):
+    """gamma^(t-1) z_t of every step of every trajectory."""
+    return every.scores(lib.softmax_score(given.theta)) * given.gamma ** np.arange(given.T)[:, None, None, None]
+
+
+@row("T9.19", wrong=[mutants.lam_as_decay, mutants.weights_not_normalised, mutants.values_without_time,
+                     mutants.score_not_centred])
+def which_error_biases(lib, given):
+    world, policy = finite_world(lib, given)
+    every, exact = lib.trajectories(world, policy), lib.values(world, policy).V
+    steps, true = discounted_steps(lib, given, every), lib.policy_gradient(world, policy, lib.softmax_score(given.theta))
+
+    def bias(bootstrap, baseline, lam):
+        target = advantages(lib, world, every, bootstrap, lam) + along(bootstrap, every)[:-1]
+        estimates = per_trajectory(target - along(baseline, every)[:-1], steps)
+        return np.linalg.norm(lib.moments(every.probabilities, estimates)[0] - true)
+
+    wrong, lams = exact + np.array(given.err), (0, 0.5, 1)
+    return {"baseline": {str(lam): bias(exact, wrong, lam) for lam in lams},
+            "bootstrap": {str(lam): bias(wrong, exact, lam) for lam in lams}}
+
+
+@row("T9.20", wrong=[mutants.lam_as_decay, mutants.decay_without_gamma, mutants.values_without_time])
+def gamma_is_not_lambda(lib, given):
+    score, result = lib.softmax_score(given.theta), {"bias": [], "variance": []}
+    policy = lib.softmax_policy(given.theta)
+    worlds = {g: lib.FiniteMDP(given.mu, given.P, given.r, horizon=given.T, gamma=g) for g in (1.0, 0.9)}
+    true = lib.policy_gradient(worlds[1.0], policy, score)
+    for gamma, lam in ((1.0, 0.9), (0.9, 1.0)):
+        world, every = worlds[gamma], lib.trajectories(worlds[gamma], policy)
+        advantage = advantages(lib, world, every, lib.values(world, policy).V, lam)
+        mean, variance = lib.moments(every.probabilities, per_trajectory(advantage, every.scores(score)))
+        result["bias"].append(np.linalg.norm(mean - true))
+        result["variance"].append(variance)
+    return result
+
+
+@row("T9.21", wrong=[mutants.lam_as_decay, mutants.weights_not_normalised, mutants.decay_without_gamma])
+def critic_fixed_point(lib, given):
+    world, policy = finite_world(lib, given)
+    every, exact = lib.trajectories(world, policy), lib.values(world, policy).V
+    sweeps = {}
+    for lam in (0, 0.5, 0.95, 1):
+        critic, sizes = exact + np.array(given.err), []
+        for _ in range(3):
+            target = advantages(lib, world, every, critic, lam) + along(critic, every)[:-1]
+            new = np.zeros_like(critic)
+            for t in range(given.T):
+                here = every.probabilities * (every.states[t] == np.arange(len(given.mu))[:, None])
+                new[t] = here @ target[t] / here.sum(1)
+            critic = new
+            sizes.append(largest(critic - exact))
+        sweeps[str(lam)] = sizes
+    n = np.arange(1, 4000)
+    bound = [((1 - lam) * lam ** (n - 1.0) * given.bound_gamma ** n).sum() for lam in (0, 0.95, 1)]
+    return {"sweeps": sweeps, "bound": bound}
+
+
+@row("T9.22", wrong=[mutants.lam_as_decay, mutants.discount_forgotten, mutants.return_starts_one_step_late])
+def value_targets(lib, given):
+    arrays, more = rollout(given, "terminated")
+    return {str(lam): lib.gae(*arrays, lam=lam, **more) + arrays[1] for lam in (0, 0.8, 1)} | {
+        "reward_to_go": lib.discounted_returns(arrays[0], gamma=given.gamma)}
+
+
+@row("T9.23", wrong=[mutants.lam_as_decay, mutants.weights_not_normalised, mutants.second_moment])
+def best_lambda(lib, given):
+    world, policy = finite_world(lib, given)
+    every, exact = lib.trajectories(world, policy), lib.values(world, policy).V
+    steps, true = discounted_steps(lib, given, every), lib.policy_gradient(world, policy, lib.softmax_score(given.theta))
+    grid, found = np.linspace(0, 1, 11), {}
+    for scale in (0, 0.25, 0.5, 4):
+        parts = [lib.moments(every.probabilities, per_trajectory(
+            advantages(lib, world, every, exact + scale * np.array(given.err), lam), steps)) for lam in grid]
+        found[scale] = np.array([((mean - true) ** 2).sum() for mean, _ in parts]), np.array([v for _, v in parts])
+
+    def best(scale, size):
+        bias, variance = found[scale]
+        return grid[(bias + variance / size).argmin()]
+
+    return {"variance": {str(scale): found[scale][1][[0, -1]] for scale in (0, 4)},
+            "best_at_100": {str(scale): best(scale, 100) for scale in found},
+            "best_at_quarter": {str(size): best(0.25, size) for size in (1, 10, 100, 1000)}}
+
+
+@row("T9.24", wrong=[mutants.lam_as_decay, mutants.decay_without_gamma, mutants.weights_not_normalised])
+def worked_example_other_gamma(lib, given):
+    def first(gamma, lam):
+        arrays, more = rollout(SimpleNamespace(**vars(given), gamma=gamma), "terminated")
+        return lib.gae(*arrays, lam=lam, **more)[0]
+    return {"half": [first(0.5, lam) for lam in (0, 0.5, 1)], "none": [first(0, lam) for lam in (0, 1)]}
