@@ -168,7 +168,7 @@ class Painter:
             for figure in figures:
                 figure.draw_without_rendering()
             self.places = [[ax.get_position() for ax in figure.axes] for figure in figures]
-            self.blanks = [pickle.dumps(self.blank_figure(places[0])) for places in self.places]
+            self.blanks = [dump_figure(self.blank_figure(places[0])) for places in self.places]
         self.axes_drawn = {}                                     # state of an axis: its rows
 
     def blank_figure(self, place):
@@ -232,6 +232,28 @@ class Painter:
         artist.draw(renderer)
         renderer.finalize()
         return list(read_rows(ElementTree.fromstring(stream.getvalue())))
+
+
+class FigurePickler(pickle.Pickler):
+    """Pickles a figure so that its copies never miss a change of their limits.
+
+    matplotlib lists what depends on a transform under id(dependant), and keeps these keys in the pickle. In a copy a
+    new transform may have an old one's id and take its place in the list. No id is negative, so -id is safe.
+    """
+
+    def reducer_override(self, thing):
+        if not isinstance(thing, TransformNode):
+            return NotImplemented
+        create, arguments, state, *rest = thing.__reduce_ex__(2)
+        parents = {-abs(key): parent for key, parent in state["_parents"].items()}
+        return create, arguments, state | {"_parents": parents}, *rest
+
+
+def dump_figure(figure):
+    """The figure as bytes for pickle.loads."""
+    stream = io.BytesIO()
+    FigurePickler(stream, pickle.HIGHEST_PROTOCOL).dump(figure)
+    return stream.getvalue()
 
 
 class AxisPickler(pickle.Pickler):
