@@ -799,3 +799,359 @@ def targets_not_detached(right):
             errors = (values - targets) ** 2
         return xp(values).where(real, errors, 0 * values).sum() / real.sum() / 2
     return value_loss
+
+
+def old_log_probs_and_advantages(log_probs, mask, *arrays):
+    """The mask, and arrays with 0 where it is False."""
+    real = real_entries(mask, log_probs)
+    return real, [xp(x).where(real, x, xp(x).zeros_like(x)) for x in (log_probs, *arrays)]
+
+
+def clip_variant(combine):
+    """The clipped loss with another way to combine rho A and clip(rho) A."""
+    def ppo_clip_loss(log_probs, old_log_probs, advantages, *, epsilon, epsilon_high=None, mask=None):
+        real, (new, old, A) = old_log_probs_and_advantages(log_probs, mask, old_log_probs, advantages)
+        old, A = (x.detach() if xp(x) is torch else x for x in (old, A))
+        ratio = xp(new).exp(new - old)
+        clipped = xp(new).clip(ratio, 1 - epsilon, 1 + (epsilon_high or epsilon))
+        return -combine(ratio, clipped, A).sum() / int(real.sum())
+    return ppo_clip_loss
+
+
+@wrong("ppo_clip_loss")
+def clipped_only(right):
+    """clip(rho) A without the minimum: a bad move is not undone"""
+    return clip_variant(lambda ratio, clipped, A: clipped * A)
+
+
+@wrong("ppo_clip_loss")
+def maximum_for_minimum(right):
+    """max for min: optimistic instead of pessimistic"""
+    return clip_variant(lambda ratio, clipped, A: xp(A).maximum(ratio * A, clipped * A))
+
+
+@wrong("ppo_clip_loss")
+def never_clipped(right):
+    """rho A, whatever epsilon is"""
+    return clip_variant(lambda ratio, clipped, A: ratio * A)
+
+
+@wrong("ppo_clip_loss")
+def minimum_of_the_ratios(right):
+    """min(rho, clip(rho)) A: the sign of A is not looked at"""
+    return clip_variant(lambda ratio, clipped, A: xp(A).minimum(ratio, clipped) * A)
+
+
+@wrong("ppo_clip_loss")
+def clipped_ratio_inverted(right):
+    """old / new for new / old"""
+    def ppo_clip_loss(log_probs, old_log_probs, advantages, **more):
+        if xp(log_probs) is torch:
+            return right.ppo_clip_loss(-log_probs, -old_log_probs.detach(), advantages, **more)
+        return right.ppo_clip_loss(-log_probs, -old_log_probs, advantages, **more)
+    return ppo_clip_loss
+
+
+@wrong("ppo_clip_loss")
+def clipped_sign_forgotten(right):
+    """the objective is minimised"""
+    def ppo_clip_loss(*arrays, **more):
+        return -right.ppo_clip_loss(*arrays, **more)
+    return ppo_clip_loss
+
+
+@wrong("ppo_clip_loss")
+def upper_width_ignored(right):
+    """epsilon_high has no effect"""
+    def ppo_clip_loss(*arrays, epsilon, epsilon_high=None, mask=None):
+        return right.ppo_clip_loss(*arrays, epsilon=epsilon, mask=mask)
+    return ppo_clip_loss
+
+
+@wrong("ppo_clip_loss")
+def clipped_advantages_not_detached(right):
+    """the gradient flows into the advantages"""
+    def ppo_clip_loss(log_probs, old_log_probs, advantages, *, epsilon, epsilon_high=None, mask=None):
+        real, (new, old, A) = old_log_probs_and_advantages(log_probs, mask, old_log_probs, advantages)
+        ratio = xp(new).exp(new - (old.detach() if xp(old) is torch else old))
+        clipped = xp(new).clip(ratio, 1 - epsilon, 1 + (epsilon_high or epsilon))
+        return -xp(new).minimum(ratio * A, clipped * A).sum() / int(real.sum())
+    return ppo_clip_loss
+
+
+@wrong("ppo_clip_loss")
+def old_log_probs_not_detached(right):
+    """the gradient flows into the old log-probabilities: with the same network twice it is 0"""
+    def ppo_clip_loss(log_probs, old_log_probs, advantages, *, epsilon, epsilon_high=None, mask=None):
+        real, (new, old, A) = old_log_probs_and_advantages(log_probs, mask, old_log_probs, advantages)
+        A, ratio = A.detach() if xp(A) is torch else A, xp(new).exp(new - old)
+        clipped = xp(new).clip(ratio, 1 - epsilon, 1 + (epsilon_high or epsilon))
+        return -xp(new).minimum(ratio * A, clipped * A).sum() / int(real.sum())
+    return ppo_clip_loss
+
+
+@wrong("ppo_clip_loss")
+def mask_ignored_by_the_clipped_loss(right):
+    """padding enters the mean"""
+    def ppo_clip_loss(*arrays, mask=None, **more):
+        return right.ppo_clip_loss(*(xp(x).clip(xp(x).nan_to_num(x), -9, 9) for x in arrays), **more)
+    return ppo_clip_loss
+
+
+@wrong("ppo_clip_loss")
+def clipped_padding_counted(right):
+    """the sum over real entries is divided by the number of all entries"""
+    def ppo_clip_loss(log_probs, *arrays, mask=None, **more):
+        share = real_entries(mask, log_probs).sum() / np.prod(log_probs.shape)
+        return right.ppo_clip_loss(log_probs, *arrays, mask=mask, **more) * float(share)
+    return ppo_clip_loss
+
+
+@wrong("ppo_penalty_loss")
+def penalty_as_a_reward(right):
+    """+ beta KL for - beta KL: the distance is rewarded"""
+    def ppo_penalty_loss(log_probs, old_log_probs, advantages, kl, **more):
+        return right.ppo_penalty_loss(log_probs, old_log_probs, advantages, -kl, **more)
+    return ppo_penalty_loss
+
+
+@wrong("ppo_penalty_loss")
+def penalty_forgotten(right):
+    """rho A alone"""
+    def ppo_penalty_loss(*arrays, beta, mask=None):
+        return right.ppo_penalty_loss(*arrays, beta=0, mask=mask)
+    return ppo_penalty_loss
+
+
+@wrong("ppo_penalty_loss")
+def penalty_detached(right):
+    """the KL is a number in the loss, not a function of the policy"""
+    def ppo_penalty_loss(log_probs, old_log_probs, advantages, kl, **more):
+        kl = kl.detach() if xp(kl) is torch else kl
+        return right.ppo_penalty_loss(log_probs, old_log_probs, advantages, kl, **more)
+    return ppo_penalty_loss
+
+
+@wrong("ppo_penalty_loss")
+def penalised_ratio_inverted(right):
+    """old / new for new / old"""
+    def ppo_penalty_loss(log_probs, old_log_probs, advantages, kl, **more):
+        old = old_log_probs.detach() if xp(kl) is torch else old_log_probs
+        return right.ppo_penalty_loss(-log_probs, -old, advantages, kl, **more)
+    return ppo_penalty_loss
+
+
+@wrong("ppo_penalty_loss")
+def penalty_halved(right):
+    """beta / 2 for beta, as if the penalty were a square"""
+    def ppo_penalty_loss(*arrays, beta, mask=None):
+        return right.ppo_penalty_loss(*arrays, beta=beta / 2, mask=mask)
+    return ppo_penalty_loss
+
+
+@wrong("ppo_penalty_loss")
+def penalised_advantages_not_detached(right):
+    """the gradient flows into the advantages"""
+    def ppo_penalty_loss(log_probs, old_log_probs, advantages, kl, *, beta, mask=None):
+        real, (new, old, A, kl) = old_log_probs_and_advantages(log_probs, mask, old_log_probs, advantages, kl)
+        ratio = xp(new).exp(new - (old.detach() if xp(old) is torch else old))
+        return -(ratio * A - beta * kl).sum() / int(real.sum())
+    return ppo_penalty_loss
+
+
+@wrong("ppo_penalty_loss")
+def mask_ignored_by_the_penalised_loss(right):
+    """padding enters the mean"""
+    def ppo_penalty_loss(*arrays, mask=None, **more):
+        return right.ppo_penalty_loss(*(xp(x).clip(xp(x).nan_to_num(x), -9, 9) for x in arrays), **more)
+    return ppo_penalty_loss
+
+
+# --- distances between policies ------------------------------------------------------------------------------------
+
+@wrong("k1")
+def k1_upside_down(right):
+    """log(ref / policy): the estimate has the wrong sign"""
+    return lambda log_probs, ref_log_probs: right.k1(ref_log_probs, log_probs)
+
+
+@wrong("k1")
+def k1_without_sign(right):
+    """the absolute value, "because a divergence is not negative\""""
+    return lambda log_probs, ref_log_probs: abs(right.k1(log_probs, ref_log_probs))
+
+
+@wrong("k1")
+def k1_of_probabilities(right):
+    """the difference of the probabilities for that of their logarithms"""
+    return lambda log_probs, ref_log_probs: xp(log_probs).exp(log_probs) - xp(log_probs).exp(ref_log_probs)
+
+
+@wrong("k2")
+def k2_without_half(right):
+    """the square without the factor 1/2"""
+    return lambda log_probs, ref_log_probs: 2 * right.k2(log_probs, ref_log_probs)
+
+
+@wrong("k2")
+def k2_squares_the_mean(right):
+    """half the square of the mean log-ratio for the mean of the squares"""
+    return lambda log_probs, ref_log_probs: right.k2(log_probs, ref_log_probs) * 0 + (
+        (log_probs - ref_log_probs).mean() ** 2 / 2)
+
+
+@wrong("k2")
+def k2_of_the_ratio(right):
+    """half the square of ratio - 1 for that of the log-ratio"""
+    return lambda log_probs, ref_log_probs: xp(log_probs).expm1(log_probs - ref_log_probs) ** 2 / 2
+
+
+@wrong("k3")
+def k3_upside_down(right):
+    """the ratio policy / ref where ref / policy belongs: on the policy's samples not a divergence's estimate"""
+    return lambda log_probs, ref_log_probs: right.k3(ref_log_probs, log_probs)
+
+
+@wrong("k3")
+def k3_with_the_sign_reversed(right):
+    """ref / policy - 1 - log(policy / ref)"""
+    return lambda log_probs, ref_log_probs: (
+        right.k3(log_probs, ref_log_probs) - 2 * right.k1(log_probs, ref_log_probs))
+
+
+@wrong("k3")
+def k3_without_the_one(right):
+    """ref / policy + log(policy / ref), 1 too large"""
+    return lambda log_probs, ref_log_probs: right.k3(log_probs, ref_log_probs) + 1
+
+
+@wrong("k3")
+def k3_without_control_variate(right):
+    """log(policy / ref) alone: unbiased, and negative now and then"""
+    return lambda log_probs, ref_log_probs: right.k1(log_probs, ref_log_probs)
+
+
+@wrong("categorical_kl")
+def kl_swapped(right):
+    """KL(q || p) for KL(p || q)"""
+    return lambda p_logits, q_logits: right.categorical_kl(q_logits, p_logits)
+
+
+@wrong("categorical_kl")
+def kl_as_a_mean(right):
+    """the mean over actions of p log(p / q) for the sum"""
+    return lambda p_logits, q_logits: right.categorical_kl(p_logits, q_logits) / p_logits.shape[-1]
+
+
+@wrong("categorical_kl")
+def cross_entropy(right):
+    """-sum p log q: the entropy of p is left in"""
+    def categorical_kl(p_logits, q_logits):
+        size = p_logits.shape[-1]
+        return (right.categorical_kl(p_logits, q_logits) - right.categorical_kl(p_logits, 0 * p_logits)
+                + float(np.log(size)))
+    return categorical_kl
+
+
+@wrong("categorical_kl")
+def logits_as_log_probs(right):
+    """sum p (p_logit - q_logit): the logits are not normalised"""
+    def categorical_kl(p_logits, q_logits):
+        p = xp(p_logits).exp(p_logits)
+        return ((p / p.sum(-1)[..., None]) * (p_logits - q_logits)).sum(-1)
+    return categorical_kl
+
+
+@wrong("flatten")
+def columns_in_another_order(right):
+    """the parameters' order is turned round"""
+    return lambda tensors: right.flatten(list(tensors)[::-1])
+
+
+@wrong("flatten")
+def parameters_transposed(right):
+    """each matrix is read column by column"""
+    return lambda tensors: right.flatten([t.transpose(1, -1) if t.ndim > 2 else t for t in tensors])
+
+
+@wrong("fisher_vector_product")
+def damping_forgotten(right):
+    """F v without + damping v"""
+    return lambda mean_kl, parameters, vector, *, damping=0.0: right.fisher_vector_product(mean_kl, parameters, vector)
+
+
+@wrong("fisher_vector_product")
+def damping_scales_fisher(right):
+    """(1 + damping) F v for (F + damping I) v"""
+    return lambda mean_kl, parameters, vector, *, damping=0.0: (
+        (1 + damping) * right.fisher_vector_product(mean_kl, parameters, vector))
+
+
+@wrong("fisher_vector_product")
+def fisher_averaged_over_seeds(right):
+    """the mean of all seeds' divergences: every seed's matrix is too small"""
+    def fisher_vector_product(mean_kl, parameters, vector, *, damping=0.0):
+        mixed = mean_kl.mean().expand(len(mean_kl))
+        return right.fisher_vector_product(mixed / len(mean_kl), parameters, vector, damping=damping)
+    return fisher_vector_product
+
+
+@wrong("fisher_vector_product")
+def half_of_fisher(right):
+    """F / 2: the 1/2 of the quadratic model counted twice"""
+    return lambda mean_kl, parameters, vector, *, damping=0.0: (
+        right.fisher_vector_product(mean_kl, parameters, vector, damping=2 * damping) / 2)
+
+
+def another_conjugate_gradient(ratio=lambda new, old: new / old, together=False, sign=-1.0):
+    """Conjugate gradient with one part of it exchanged."""
+    def conjugate_gradient(apply_matrix, b, *, iterations, tolerance=0.0):
+        def dot(first, second):
+            return (first * second).sum() if together else (first * second).sum(-1)[..., None]
+        x, residual, direction = 0 * b, b, b
+        for _ in range(iterations):
+            square, product = dot(residual, residual), apply_matrix(direction)
+            step = square / (dot(direction, product) + 1e-300)
+            x, residual = x + step * direction, residual + sign * step * product
+            direction = residual + ratio(dot(residual, residual), square + 1e-300) * direction
+        return x
+    return conjugate_gradient
+
+
+@wrong("conjugate_gradient")
+def without_conjugation(right):
+    """steepest descent: the next direction is the residual"""
+    return another_conjugate_gradient(ratio=lambda new, old: 0 * old)
+
+
+@wrong("conjugate_gradient")
+def conjugation_upside_down(right):
+    """old / new for new / old in the next direction"""
+    return another_conjugate_gradient(ratio=lambda new, old: old / (new + 1e-300))
+
+
+@wrong("conjugate_gradient")
+def systems_mixed(right):
+    """the products run over all systems together: one step length for all"""
+    return another_conjugate_gradient(together=True)
+
+
+@wrong("conjugate_gradient")
+def residual_with_the_sign_reversed(right):
+    """the residual grows: + step H d"""
+    return another_conjugate_gradient(sign=1.0)
+
+
+@wrong("conjugate_gradient")
+def one_product_short(right):
+    """the loop ends one product too early"""
+    def conjugate_gradient(apply_matrix, b, *, iterations, tolerance=0.0):
+        return right.conjugate_gradient(apply_matrix, b, iterations=max(1, iterations - 1), tolerance=tolerance)
+    return conjugate_gradient
+
+
+@wrong("conjugate_gradient")
+def tolerance_ignored(right):
+    """every system is solved as far as it goes"""
+    return lambda apply_matrix, b, *, iterations, tolerance=0.0: right.conjugate_gradient(
+        apply_matrix, b, iterations=iterations)

@@ -181,3 +181,41 @@ def value_loss(values, targets, mask, old_values=None, clip=None):
             square = max(square, (min(max(v, old - clip), old + clip) - target) ** 2)
         squares.append(square)
     return math.fsum(squares) / len(squares) / 2
+
+
+def ppo_clip_loss(log_probs, old_log_probs, advantages, mask, low, high):
+    """(value, gradient in log_probs) of PPO's clipped loss, entry by entry: the four cases of the sign and the side."""
+    count, total, slope = int(np.sum(mask)), 0.0, np.zeros(np.shape(log_probs))
+    for index in np.ndindex(slope.shape):
+        if not mask[index]:
+            continue
+        ratio, A = math.exp(log_probs[index] - old_log_probs[index]), float(advantages[index])
+        stopped = ratio > 1 + high if A > 0 else ratio < 1 - low
+        bound = 1 + high if A > 0 else 1 - low
+        total -= A * (bound if stopped else ratio) / count
+        slope[index] = 0 if stopped else -A * ratio / count
+    return total, slope
+
+
+# --- distances between policies ------------------------------------------------------------------------------------
+
+def softmax(logits):
+    """Probabilities of one list of logits."""
+    weights = [math.exp(x - max(logits)) for x in logits]
+    return [w / math.fsum(weights) for w in weights]
+
+
+def kl(p, q):
+    """sum over a of p_a log(p_a / q_a)."""
+    return math.fsum(a * math.log(a / b) for a, b in zip(p, q) if a > 0)
+
+
+def fisher(scores, probabilities):
+    """E[score score^T]: the sum over outcomes of probability times the outer product of the score."""
+    return sum(p * np.outer(z, z) for p, z in zip(probabilities, scores))
+
+
+def krylov_minimiser(H, b, k):
+    """The x of span(b, Hb, ..., H^(k-1) b) with the smallest x.Hx / 2 - b.x, by dense algebra."""
+    basis, _ = np.linalg.qr(np.stack([np.linalg.matrix_power(H, j) @ b for j in range(k)], 1))
+    return basis @ np.linalg.solve(basis.T @ H @ basis, basis.T @ b)

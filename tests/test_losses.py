@@ -69,6 +69,58 @@ def check_value_loss(lib, b):
             assert constants == [None, None], "targets and old values must be constants"
 
 
+def masked_or_not(b, *arrays):
+    """(mask, arrays, keyword) without a mask, and with garbage behind one."""
+    yield np.ones(b.mask.shape, bool), arrays, {}
+    yield b.mask, [spoiled(x, b.mask) for x in arrays], {"mask": b.mask}
+
+
+def check_ppo_clip_loss(lib, b):
+    """Value, and the gradient by the four cases of sign and side; old log-probs and advantages are constants."""
+    arrays = b.log_probs, b.old, b.advantages
+    for high in (None, b.clip, 2 * b.clip):
+        for mask, inputs, more in masked_or_not(b, *arrays):
+            more = {**more, "epsilon": b.clip} if high is None else {**more, "epsilon": b.clip, "epsilon_high": high}
+            value, slope = oracle.ppo_clip_loss(*arrays, mask, b.clip, high or b.clip)
+            close(lib.ppo_clip_loss(*inputs, **more), value)
+            variables = [leaf(x) for x in inputs]
+            loss = lib.ppo_clip_loss(*variables, **more)
+            close(loss, value)
+            found, *constants = torch.autograd.grad(loss, variables, allow_unused=True)
+            close(found, slope)
+            assert constants == [None, None], "old log-probabilities and advantages must be constants"
+
+
+def check_ppo_penalty_loss(lib, b):
+    """Value and gradients: -rho A / count in the log-probability, beta / count in the KL."""
+    kl = np.abs(b.old + b.log_probs)
+    for beta in (0.0, b.clip, 3.0):
+        for mask, inputs, more in masked_or_not(b, b.log_probs, b.old, b.advantages, kl):
+            gain = np.exp(b.log_probs - b.old) * b.advantages
+            value, count = -(gain - beta * kl)[mask].sum() / mask.sum(), mask.sum()
+            close(lib.ppo_penalty_loss(*inputs, beta=beta, **more), value)
+            variables = [leaf(x) for x in inputs]
+            loss = lib.ppo_penalty_loss(*variables, beta=beta, **more)
+            close(loss, value)
+            found, *constants, through_kl = torch.autograd.grad(loss, variables, allow_unused=True)
+            assert constants == [None, None], "old log-probabilities and advantages must be constants"
+            assert through_kl is not None, "the KL is part of the gradient"
+            close(found, -gain * mask / count)
+            close(through_kl, beta * mask / count)
+
+
+@EXAMPLES
+@given(LOSS_BATCHES)
+def test_ppo_clip_loss(b):
+    check_ppo_clip_loss(LIB, b)
+
+
+@EXAMPLES
+@given(LOSS_BATCHES)
+def test_ppo_penalty_loss(b):
+    check_ppo_penalty_loss(LIB, b)
+
+
 @EXAMPLES
 @given(LOSS_BATCHES)
 def test_policy_gradient_loss(b):
@@ -110,6 +162,52 @@ def test_value_clip_by_hand():
     close(torch.autograd.grad(loss, values)[0], [0, -0.5, -0.3])
 
 
+def test_ppo_clip_by_hand():
+    """epsilon 0.2: gain stops at 1.2 A for A > 0 and at 0.8 A for A < 0, a loss never stops."""
+    ratios, advantages = np.array([0.5, 1.5, 0.5, 1.5]), np.array([1.0, 1.0, -1.0, -1.0])
+    for ratio, A, expected in zip(ratios, advantages, [0.5, 1.2, -0.8, -1.5]):
+        close(losses.ppo_clip_loss(np.log([ratio]), np.zeros(1), np.array([A]), epsilon=0.2), -expected)
+    close(losses.ppo_clip_loss(np.log(ratios), np.zeros(4), advantages, epsilon=0.2), 0.6 / 4)
+    more = {"epsilon": 0.2, "epsilon_high": 0.28}
+    close(losses.ppo_clip_loss(np.log([1.5, 1.5]), np.zeros(2), np.array([1.0, -1.0]), **more), (1.5 - 1.28) / 2)
+
+
+@EXAMPLES
+@given(LOSS_BATCHES)
+def test_the_first_step_of_ppo_is_the_policy_gradients(b):
+    """Where old = new, the gradients of clipped and penalised loss are those of the mean over steps."""
+    found = []
+    for loss in (lambda x: losses.ppo_clip_loss(x, x, b_advantages, epsilon=b.clip, mask=b.mask),
+                 lambda x: losses.ppo_penalty_loss(x, x, b_advantages, 0 * x, beta=1.0, mask=b.mask),
+                 lambda x: losses.policy_gradient_loss(x, b_advantages, mask=b.mask, reduction="step_mean")):
+        variable, b_advantages = leaf(b.log_probs), torch.tensor(b.advantages)
+        found.append(torch.autograd.grad(loss(variable), variable)[0].numpy())
+    close(found[0], found[2])
+    close(found[1], found[2])
+
+
+@pytest.mark.parametrize("more, name", [
+    ({"epsilon": 0.0}, "epsilon"), ({"epsilon": 1.5}, "epsilon"), ({"epsilon": float("nan")}, "epsilon"),
+    ({"epsilon": 0.2, "epsilon_high": 0.0}, "epsilon_high"), ({"beta": -0.1}, "beta"), ({"beta": None}, "beta")])
+def test_ppo_losses_refuse_bad_numbers(more, name):
+    ones = [np.ones(3)] * 3
+    with pytest.raises(ValueError, match=f"^{name}: expected"):
+        losses.ppo_penalty_loss(*ones, ones[0], **more) if "beta" in more else losses.ppo_clip_loss(*ones, **more)
+
+
+def test_ppo_losses_refuse_bad_arrays():
+    for position, name in enumerate(("log_probs", "old_log_probs", "advantages", "kl")):
+        for bad in (np.ones(2), np.array([1, np.nan, 1])):
+            arrays = [np.ones(3)] * 4
+            arrays[position] = bad
+            other = "old_log_probs" if position == 0 and bad.shape == (2,) else name
+            with pytest.raises(ValueError, match=f"^{other}: expected"):
+                losses.ppo_penalty_loss(*arrays, beta=1.0)
+            if position < 3:
+                with pytest.raises(ValueError, match=f"^{other}: expected"):
+                    losses.ppo_clip_loss(*arrays[:3], epsilon=0.2)
+
+
 def test_a_bandit_follows_the_true_gradient():
     """All arms in exact proportion: minus the gradient of the loss is pi (r - J)."""
     logits, rewards = leaf(np.array([0.2, -0.3, 0.5])), torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64)
@@ -125,7 +223,9 @@ def calls(arrays, mask=None):
     return {"trajectory_mean": lambda: losses.policy_gradient_loss(first, second, mask=mask),
             "step_mean": lambda: losses.policy_gradient_loss(first, second, mask=mask, reduction="step_mean"),
             "value_loss": lambda: losses.value_loss(first, second, mask=mask),
-            "clipped": lambda: losses.value_loss(first, second, old_values=third, clip=0.3, mask=mask)}
+            "clipped": lambda: losses.value_loss(first, second, old_values=third, clip=0.3, mask=mask),
+            "ppo_clip": lambda: losses.ppo_clip_loss(first, third, second, epsilon=0.2, mask=mask),
+            "ppo_penalty": lambda: losses.ppo_penalty_loss(first, third, second, second, beta=0.5, mask=mask)}
 
 
 NAMES = list(calls([0] * 3))
@@ -184,7 +284,12 @@ def test_one_step_and_one_trajectory():
 
 def test_nothing_real_is_refused():
     ones = np.ones((2, 2))
-    for call in (losses.policy_gradient_loss, losses.value_loss):
+    def clip(x, y, mask):
+        return losses.ppo_clip_loss(x, x, y, epsilon=0.2, mask=mask)
+
+    def penalty(x, y, mask):
+        return losses.ppo_penalty_loss(x, x, y, x, beta=1, mask=mask)
+    for call in (losses.policy_gradient_loss, losses.value_loss, clip, penalty):
         with pytest.raises(ValueError, match="^mask: expected at least one True, got none"):
             call(ones, ones, mask=np.zeros((2, 2)))
 

@@ -1,7 +1,7 @@
 """Tests that can fail: each wrong variant of tests/mutants.py is caught by the check of the function it replaces.
 
-The checks are those that test_mdp.py, test_estimators.py and test_losses.py run on random cases; here they run on a
-fixed dozen of cases, once with the right functions and once with each wrong one.
+The checks are those that test_mdp.py, test_estimators.py, test_losses.py and test_kl.py run on random cases; here they
+run on a fixed dozen of cases, once with the right functions and once with each wrong one.
 """
 from collections import Counter
 
@@ -9,12 +9,13 @@ import mutants
 import numpy as np
 import pytest
 import test_estimators
+import test_kl
 import test_losses
 import test_mdp
 import truth
 from cases import batch, rollout, world
 
-from utils import estimators, losses, mdp
+from utils import estimators, kl, losses, mdp
 
 WORLDS = [world(seed, 3, 2, 3) for seed in range(6)] + [world(seed, 2, 3, 2, ends=False) for seed in range(6)]
 ENDLESS = [world(seed, 3, 2, None) for seed in range(6)]
@@ -60,6 +61,15 @@ CHECKS = {
     "whiten": over(test_estimators.check_whiten, ROLLOUTS),
     "policy_gradient_loss": over(test_losses.check_policy_gradient_loss, BATCHES),
     "value_loss": over(test_losses.check_value_loss, BATCHES),
+    "ppo_clip_loss": over(test_losses.check_ppo_clip_loss, BATCHES),
+    "ppo_penalty_loss": over(test_losses.check_ppo_penalty_loss, BATCHES),
+    "k1": over(test_kl.check_estimators, range(4)),
+    "k2": over(test_kl.check_estimators, range(4)),
+    "k3": over(test_kl.check_estimators, range(4)),
+    "categorical_kl": over(test_kl.check_categorical_kl, SHAPES),
+    "flatten": over(test_kl.check_fisher, range(2)),
+    "fisher_vector_product": over(test_kl.check_fisher, range(2)),
+    "conjugate_gradient": over(test_kl.check_conjugate_gradient, range(4)),
 }
 TEST_BEDS = {"bandit", "three_armed_bandit", "two_state_mdp", "three_state_mdp", "two_token_language_model",
              "short_or_long"}
@@ -77,9 +87,11 @@ def test_wrong_variant_is_caught(mutant):
 
 
 def test_every_function_has_a_check_and_wrong_variants():
-    functions = {name for module in (mdp, estimators, losses) for name, thing in truth.public_functions(module).items()
+    functions = {name for module in (mdp, estimators, losses, kl)
+                 for name, thing in truth.public_functions(module).items()
                  if not isinstance(thing, type)} - TEST_BEDS
     assert functions == set(CHECKS)
     wrong = Counter(mutant.replaces for mutant in mutants.MUTANTS.values())
     assert set(wrong) == functions
     assert all(wrong[name] >= 4 for module in (estimators, losses) for name in truth.public_functions(module))
+    assert all(wrong[name] >= 2 for name in truth.public_functions(kl))

@@ -72,6 +72,18 @@ def test_initial_weights_are_orthogonal_for_each_seed_and_repeat():
     assert not torch.equal(net[0].weights[0], net[0].weights[1])
 
 
+def test_initial_weights_of_torch_on_request():
+    """Uniform within 1 / sqrt(inputs), biases too, whatever the gain: the law of torch.nn.Linear."""
+    net = mlp(200, (4, 9, 2), orthogonal=False, gain=0.01, generator=torch_generator(0))
+    plain = nn.Linear(4, 9)
+    assert plain.weight.abs().max() <= 0.5 and plain.bias.abs().max() <= 0.5
+    for array, bound in zip(net.parameters(), (1 / 2, 1 / 2, 1 / 3, 1 / 3)):
+        assert 0.98 * bound < array.abs().max() <= bound
+        assert abs(array.std() / (bound / 3 ** 0.5) - 1) < 0.1 and abs(array.mean()) < 0.1 * bound
+    again = mlp(200, (4, 9, 2), orthogonal=False, generator=torch_generator(0))
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters()))
+
+
 def test_mlp_has_tanh_between_layers_and_defaults_for_cartpole():
     kinds = [type(layer) for layer in network(2, (4, 8, 8, 1))]
     assert kinds == [SeedLinear, nn.Tanh, SeedLinear, nn.Tanh, SeedLinear]

@@ -277,6 +277,35 @@ def test_nan_never_trains_on(spoil, what):
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters()))
 
 
+def test_a_gradient_that_is_too_long_is_shortened_for_each_seed_and_network():
+    """Plain gradient descent with rate 1: the change is the gradient, of length 0.5 at most, and else as it was."""
+    changes = []
+    for limit in (None, 0.5, 1e9):
+        networks = [mlp(3, (4, 2), gain=1.0, generator=torch_generator(k)) for k in (0, 1)]
+        before = [[p.detach().clone() for p in network.parameters()] for network in networks]
+        optimizer = torch.optim.SGD([{"params": list(network.parameters()), "lr": 1.0} for network in networks])
+        x, scale = torch.ones(3, 5, 4), torch.tensor([10.0, 1e-3, 0.0])[:, None, None]
+        losses = sum((scale * k * network(x)).mean((1, 2)) for k, network in enumerate(networks, 1))
+        descend(optimizer, losses, 0, max_grad_norm=limit)
+        changes.append([torch.cat([(a - b).flatten(1) for a, b in zip(old, network.parameters())], 1)
+                        for old, network in zip(before, networks)])
+    for plain, short, same in zip(*changes):
+        torch.testing.assert_close(plain, same, rtol=0, atol=0)
+        torch.testing.assert_close(short[0], plain[0] / plain[0].norm() * 0.5, rtol=1e-4, atol=1e-6)
+        assert plain[0].norm() > 1 and torch.equal(short[1:], plain[1:]) and not plain[2].any()
+
+
+def test_finite_numbers_whose_sum_is_not_are_let_through():
+    training.all_finite("loss", torch.full((3, 2), 3e38), 0)
+    for bad in (float("nan"), float("inf"), -float("inf")):
+        values = torch.zeros(3, 2)
+        values[0], values[2, 1] = 3e38, bad
+        with pytest.raises(FloatingPointError, match=r"iteration 4: loss of seed\(s\) \[2\]"):
+            training.all_finite("loss", values, 4)
+    with pytest.raises(FloatingPointError, match=r"seed\(s\) \[0, 1\]"):
+        training.all_finite("loss", torch.tensor([float("inf"), -float("inf")])[:, None], 0)
+
+
 # --- the weights --------------------------------------------------------------------------------------------
 
 def test_total_return_is_the_discounted_sum_at_every_step():

@@ -68,3 +68,43 @@ def value_loss(values, targets, *, old_values=None, clip=None, mask=None):
         clipped = old_values + xp.clip(values - old_values, -clip, clip)
         errors = xp.maximum(errors, (clipped - targets) ** 2)
     return errors.sum() / int(real.sum()) / 2
+
+
+def _ratio(log_probs, old_log_probs, advantages, mask):
+    """(rho, advantages, real): the ratio of the probabilities, with gradient, and constants; 1, 0, False at padding."""
+    given = {"log_probs": log_probs, "old_log_probs": old_log_probs, "advantages": advantages}
+    given = {name: floats(name, array, mask=False) for name, array in given.items()}
+    same_shape(**given)
+    real = _real(mask, given["log_probs"])
+    log_probs, old_log_probs, advantages = (blank(name, array, real) for name, array in given.items())
+    ratio = namespace(log_probs).exp(log_probs - _detached(old_log_probs))
+    return ratio, _detached(advantages), real
+
+
+def ppo_clip_loss(log_probs, old_log_probs, advantages, *, epsilon, epsilon_high=None, mask=None):
+    """-(mean of min(rho A, clip(rho, 1 - epsilon, 1 + epsilon_high) A)), rho = exp(log_probs - old_log_probs).
+
+    log_probs, old_log_probs, advantages: one shape; the last two are constants here. epsilon in (0, 1] is the lower
+    half-width of the band, epsilon_high > 0 the upper one, equal to it by default; mask, the same shape, is True where
+    the entry is real. Returns a scalar. Raises ValueError on a wrong shape, range or non-finite number.
+    Source: Schulman et al. (2017), equation 7; two half-widths: Yu et al. (2025).
+    """
+    epsilon = in_range("epsilon", epsilon, 0, 1, open_low=True)
+    epsilon_high = epsilon if epsilon_high is None else in_range("epsilon_high", epsilon_high, 0, open_low=True)
+    ratio, advantages, real = _ratio(log_probs, old_log_probs, advantages, mask)
+    xp = namespace(ratio)
+    clipped = xp.clip(ratio, 1 - epsilon, 1 + epsilon_high)
+    return -xp.minimum(ratio * advantages, clipped * advantages).sum() / int(real.sum())
+
+
+def ppo_penalty_loss(log_probs, old_log_probs, advantages, kl, *, beta, mask=None):
+    """-(mean of rho A - beta KL), rho = exp(log_probs - old_log_probs).
+
+    kl: KL(old || new) in the state of each entry, with gradient, in the shape of log_probs; beta >= 0. Everything else
+    as in `ppo_clip_loss`. Source: Schulman et al. (2017), equation 8.
+    """
+    beta = in_range("beta", beta, 0)
+    ratio, advantages, real = _ratio(log_probs, old_log_probs, advantages, mask)
+    kl = floats("kl", kl, mask=False)
+    same_shape(log_probs=ratio, kl=kl)
+    return -(ratio * advantages - beta * blank("kl", kl, real)).sum() / int(real.sum())

@@ -30,27 +30,32 @@ def torch_generator(seed):
 class SeedLinear(nn.Module):
     """S linear layers side by side: [S, N, inputs] -> [S, N, outputs], one weight matrix each.
 
-    Each seed's weights are a random orthogonal matrix times `gain` (Saxe et al., 2014), its biases 0.
+    Each seed's weights are a random orthogonal matrix times `gain` (Saxe et al., 2014), its biases 0. With gain None
+    both are uniform between -1 / sqrt(inputs) and 1 / sqrt(inputs), as torch.nn.Linear has them.
     generator: where the random numbers come from; the same state gives the same weights.
     """
 
     def __init__(self, seeds, inputs, outputs, *, gain, generator):
         super().__init__()
-        weights = torch.empty(seeds, inputs, outputs)
-        for matrix in weights:
-            nn.init.orthogonal_(matrix, gain, generator=generator)
-        self.weights = nn.Parameter(weights)
-        self.biases = nn.Parameter(torch.zeros(seeds, 1, outputs))
+        weights, biases = torch.empty(seeds, inputs, outputs), torch.zeros(seeds, 1, outputs)
+        if gain is None:
+            for array in (weights, biases):
+                nn.init.uniform_(array, -inputs ** -0.5, inputs ** -0.5, generator=generator)
+        else:
+            for matrix in weights:
+                nn.init.orthogonal_(matrix, gain, generator=generator)
+        self.weights, self.biases = nn.Parameter(weights), nn.Parameter(biases)
 
     def forward(self, x):
         return torch.baddbmm(self.biases, x, self.weights)              # x @ weights + biases, for each seed
 
 
-def mlp(seeds, sizes=(4, 32, 2), *, gain=0.01, generator):
+def mlp(seeds, sizes=(4, 32, 2), *, gain=0.01, orthogonal=True, generator):
     """S networks, tanh between the layers. Default: CartPole's 4 numbers, 32 hidden units, 2 action logits.
 
     seeds: S >= 1. sizes: inputs, hidden layers, outputs. generator: a torch.Generator, see `torch_generator`.
     gain >= 0: scale of the last layer's weights; 0.01 starts a policy near uniform, 1 suits a value function.
+    orthogonal: False starts all layers as torch.nn.Linear does, whatever the gain.
     Returns a module [S, N, sizes[0]] -> [S, N, sizes[-1]].
     Raises ValueError when seeds or a size is not a whole number >= 1, or the gain is negative.
     """
@@ -58,10 +63,11 @@ def mlp(seeds, sizes=(4, 32, 2), *, gain=0.01, generator):
     sizes = [whole("sizes", size) for size in sizes]
     if len(sizes) < 2:
         raise ValueError(f"sizes: expected at least the number of inputs and of outputs, got {sizes}")
+    first_gain, last_gain = (2 ** 0.5, gain) if orthogonal else (None, None)
     layers = []
     for inputs, outputs in zip(sizes[:-2], sizes[1:-1]):
-        layers += [SeedLinear(seeds, inputs, outputs, gain=2 ** 0.5, generator=generator), nn.Tanh()]
-    return nn.Sequential(*layers, SeedLinear(seeds, *sizes[-2:], gain=gain, generator=generator))
+        layers += [SeedLinear(seeds, inputs, outputs, gain=first_gain, generator=generator), nn.Tanh()]
+    return nn.Sequential(*layers, SeedLinear(seeds, *sizes[-2:], gain=last_gain, generator=generator))
 
 
 def sample_actions(logits, generator):

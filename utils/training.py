@@ -1,33 +1,20 @@
-"""The training loops: each trains many seeds at once, and is short enough to print in a chapter."""
+"""The training loops: each trains many seeds at once, and is short enough to print in a chapter.
+
+Here are REINFORCE and the actor-critic; PPO and TRPO come from `trust_region`, and what all share from `updates`.
+"""
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from . import cartpole
-from .estimators import discounted_returns, gae
+from .estimators import discounted_returns
 from .losses import policy_gradient_loss, value_loss
-from .networks import log_probs, mlp, torch_generator
-from .validate import choice, floats, in_range, time_axis, whole
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingLog:
-    """A training run of S seeds and K iterations.
-
-    steps [K]: environment steps that a seed has used so far, mean over the seeds (their episodes differ).
-    returns [K, S]: mean undiscounted return of the iteration's episodes, which are played before its update.
-    final_returns [S]: mean return of 100 new episodes of the trained policy, its actions sampled.
-    seconds: CPU seconds of the run. policy: the trained network, [S, N, 4] -> [S, N, 2].
-    """
-
-    steps: np.ndarray
-    returns: np.ndarray
-    final_returns: np.ndarray
-    seconds: float
-    policy: torch.nn.Module
+from .networks import mlp, torch_generator
+from .trust_region import ppo, trpo                                                               # noqa: F401
+from .updates import (TrainingLog, action_log_probs, adam, advantages_and_targets, all_finite,    # noqa: F401
+                      descend, evaluate, packed, seed_means, state_values, training_log, unpacked, whiten_seeds)
+from .validate import floats, in_range, time_axis, whole
 
 
 def total_return(rewards, *, gamma):
@@ -40,95 +27,6 @@ def total_return(rewards, *, gamma):
     time_axis("rewards", rewards)
     discounts = gamma ** torch.arange(len(rewards), dtype=rewards.dtype)
     return torch.tensordot(discounts, rewards, dims=1).expand(rewards.shape)
-
-
-def packed(mask, array):
-    """The real steps of each seed in one row, all rows padded with 0 to the longest: [T, S, E, ...] -> [S, N, ...].
-
-    mask [T, S, E] is True where the step is real. Networks then see real steps only.
-    """
-    real = mask.transpose(0, 1)                                                          # [S, T, E]
-    return pad_sequence(array.transpose(0, 1)[real].split(real.sum((1, 2)).tolist()), batch_first=True)
-
-
-def unpacked(mask, rows):
-    """`packed` undone for one number a step: [S, N] -> [T, S, E], and 0 where the mask is False."""
-    real = mask.transpose(0, 1)
-    values = torch.cat([row[:count] for row, count in zip(rows, real.sum((1, 2)).tolist())])
-    return values.new_zeros(real.shape).masked_scatter(real, values).transpose(0, 1)
-
-
-def action_log_probs(policy, batch):
-    """log pi(a_t | s_t) of a Rollout's actions: [T, S, E] with gradient, and 0 where the mask is False."""
-    observations, actions = packed(batch.mask, batch.observations), packed(batch.mask, batch.actions)
-    return unpacked(batch.mask, log_probs(policy(observations), actions))
-
-
-def state_values(critic, observations, mask):
-    """V(s) of observations [T, S, E, 4]: [T, S, E] with gradient, and 0 where the mask is False."""
-    return unpacked(mask, critic(packed(mask, observations)).squeeze(-1))
-
-
-def seed_means(values, mask):
-    """Mean over the real steps of each seed: [T, S, E] -> [S]. mask [T, S, E] is True where the step is real."""
-    return (values * mask).sum((0, 2)) / mask.sum((0, 2))
-
-
-def whiten_seeds(values, mask):
-    """`utils.estimators.whiten` of each seed's [T, E] for itself, in one go: [T, S, E] -> [T, S, E]."""
-    centred = (values - seed_means(values, mask)[:, None]) * mask
-    variances = (centred ** 2).sum((0, 2)) / (mask.sum((0, 2)) - 1)
-    return centred / (variances + 1e-8).sqrt()[:, None]
-
-
-def descend(optimizer, losses, iteration):
-    """One optimiser step down the seeds' losses [S]. Their sum serves: no parameter belongs to two seeds.
-
-    Raises FloatingPointError, with the iteration and the seeds, when a loss, a gradient or a new parameter is
-    NaN or infinite; before the step in the first two cases.
-    """
-    def finite(what, values):
-        bad = (~values.isfinite()).flatten(1).any(1)
-        if bad.any():
-            seeds = bad.nonzero().flatten().tolist()
-            raise FloatingPointError(f"iteration {iteration}: {what} of seed(s) {seeds} is NaN or infinite")
-
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    finite("loss", losses[:, None])
-    optimizer.zero_grad()
-    losses.sum().backward()
-    for parameter in parameters:
-        finite("gradient", parameter.grad)
-    optimizer.step()
-    for parameter in parameters:
-        finite("parameter", parameter)
-
-
-def adam(**networks):
-    """One Adam for several networks, each with a rate of its own: adam(learning_rate=(policy, 0.01), ...).
-
-    Raises ValueError unless each rate is > 0; the error names the keyword.
-    """
-    return torch.optim.Adam([
-        {"params": list(network.parameters()), "lr": in_range(name, rate, 0, open_low=True)}
-        for name, (network, rate) in networks.items()], fused=True)
-
-
-def training_log(policy, steps, returns, *, seed, start):
-    """The TrainingLog of a finished run: lists of the iterations' steps [S] and mean returns [S], and when it began."""
-    return TrainingLog(
-        steps=torch.stack(steps).cumsum(0).double().mean(1).numpy(), returns=torch.stack(returns).numpy(),
-        final_returns=evaluate(policy, seed=seed), seconds=time.process_time() - start, policy=policy)
-
-
-def evaluate(policy, *, episodes=100, seed=0):
-    """Mean undiscounted return of `episodes` complete episodes of each seed's policy, actions sampled: [S].
-
-    policy: a network whose parameters carry the seed axis. Raises ValueError on a bad argument.
-    """
-    seeds = len(next(policy.parameters()))
-    batch = cartpole.episodes(policy, seeds=seeds, envs=whole("episodes", episodes), seed=seed)
-    return batch.mean_returns().numpy()
 
 
 def reinforce(*, seeds=10, episodes=100, iterations=40, learning_rate=0.02, hidden=16, gamma=1.0,
@@ -205,40 +103,26 @@ def actor_critic(*, seeds=10, envs=32, horizon=16, iterations=300, learning_rate
 
     Each iteration plays `horizon` steps of a seed's `envs` environments, on from where they stand, and makes one
     update. lam = 0 gives one-step TD errors, lam = 1 returns minus values. whitened: the advantages of a seed's
-    batch are shifted and scaled to mean 0 and variance 1. bootstrap: after which cuts the critic is asked for the
-    rest of the episode; a cut that is left out counts as the episode's end, a common mistake (Chapter 10).
+    batch are shifted and scaled to mean 0 and variance 1. bootstrap: as in `advantages_and_targets`.
     The log's returns are means over the latest episode of each environment that has ended one, NaN before the
     first; the other arguments and errors are those of `reinforce`.
     Source: Mnih et al. (2016), without the parallel workers; Schulman et al. (2016) for the advantages.
     """
     start = time.process_time()
-    for name in bootstrap:
-        choice("bootstrap", name, ("time limit", "rollout end"))
+    whole("horizon", horizon)
     first, second, third, last = np.random.SeedSequence(whole("seed", seed, 0)).spawn(4)
     policy = mlp(seeds, (4, whole("hidden", hidden), 2), generator=torch_generator(first))
     critic = mlp(seeds, (4, hidden, 1), gain=1, generator=torch_generator(second))
     optimizer = adam(learning_rate=(policy, learning_rate),
                      value_learning_rate=(critic, value_learning_rate))
     env = cartpole.CartPole(seeds=seeds, envs=envs, seed=third)
-    rollout_end = torch.arange(whole("horizon", horizon)).view(-1, 1, 1) == horizon - 1
     steps, returns, latest = [], [], torch.full((seeds, envs), torch.nan)
     for iteration in range(whole("iterations", iterations)):
         batch = cartpole.rollout(env, policy, horizon)
         mask = batch.mask
         log_pi = action_log_probs(policy, batch)
-        values = state_values(critic, batch.observations, mask)
-        with torch.no_grad():
-            next_values = state_values(critic, batch.next_observations, mask)
-
-        terminated, cut = batch.terminated, batch.truncated | rollout_end
-        if "time limit" not in bootstrap:                     # two mistakes,
-            terminated = terminated | batch.truncated         # on request
-        if "rollout end" not in bootstrap:
-            terminated = terminated | rollout_end
-        advantages = gae(
-            batch.rewards, values.detach(), next_values, gamma=gamma, lam=lam,
-            terminated=terminated, truncated=cut, mask=mask)
-        targets = advantages + values.detach()     # in the units of the rewards
+        values, advantages, targets = advantages_and_targets(
+            critic, batch, gamma=gamma, lam=lam, bootstrap=bootstrap)
         if whitened:
             advantages = whiten_seeds(advantages, mask)
 

@@ -21,10 +21,11 @@ from types import SimpleNamespace
 import numpy as np
 
 import utils.estimators
+import utils.kl
 import utils.losses
 import utils.mdp
 
-MODULES = [utils.mdp, utils.estimators, utils.losses]
+MODULES = [utils.mdp, utils.estimators, utils.losses, utils.kl]
 TABLE = {entry["id"]: entry for entry in json.loads((Path(__file__).parents[1] / "truth.json").read_text())}
 TIED = {}
 

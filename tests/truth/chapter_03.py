@@ -117,7 +117,7 @@ def loss_is_no_score(lib, given):
         every = lib.trajectories(*given_there)
         log_probs = np.log(given_there[1])[every.states[:-1], every.actions]
         weights = every.returns() * every.probabilities * len(every.probabilities)
-        loss.append(lib.policy_gradient_loss(log_probs, np.tile(weights, (given.T, 1)), mask=every.mask))
+        loss.append(lib.policy_gradient_loss(log_probs, np.tile(weights, (len(every.rewards), 1)), mask=every.mask))
         J.append(lib.moments(every.probabilities, every.returns())[0])
     return {"J": J, "loss": loss}
 

@@ -96,3 +96,61 @@ def reward_to_go_of_nonnegative_rewards(lib, given):
     (mean_full, var_full), (mean_togo, var_togo) = (lib.moments(every.probabilities, e) for e in (full, togo))
     return {"mean_full": mean_full[0], "mean_rtg": mean_togo[0], "var_full": var_full, "var_rtg": var_togo,
             "ratio": var_togo / var_full}
+
+
+@row("T4.7", wrong=[mutants.full_return_everywhere, mutants.second_moment, mutants.score_not_centred,
+                    mutants.reward_of_the_next_step])
+def variance_ratio_by_horizon(lib, given):
+    score = lib.softmax_score(given.theta)
+    worlds = [lib.FiniteMDP(given.mu, given.P, given.r, horizon=T, gamma=given.gamma) for T in given.horizons]
+    return {"ratio": [variances(lib, world, lib.softmax_policy(given.theta), score)["ratio"] for world in worlds]}
+
+
+@row("T4.8", wrong=[mutants.full_return_everywhere, mutants.second_moment, mutants.score_by_probability,
+                    mutants.same_score_for_both_arms])
+def coupled_steps(lib, given):
+    """Two steps; each case is [payment of the second step, p, c, shared]. States 1 and 2 remember a_1 for the reward."""
+    def found(second, p, c, shared):
+        pays = [[c * a1 + a2 if second == "sum" else c * a1 * (1 - a2) for a2 in (0, 1)] for a1 in (0, 1)]
+        transition = np.zeros((3, 2, 3))
+        transition[0, 0, 1] = transition[0, 1, 2] = transition[1, :, 1] = transition[2, :, 2] = 1
+        world = lib.FiniteMDP([1, 0, 0], transition, [[0, 1], *pays], horizon=2)
+        theta = np.log(p / (1 - p))
+        score = lib.sigmoid_score(theta, 3)
+        if not shared:                                        # a logit for the first step, one for the second
+            score = score * np.array([[1, 0], [0, 1], [0, 1]])[:, None]
+        every, full, togo = estimators(lib, world, lib.sigmoid_policy(theta, 3), score)
+        return [lib.moments(every.probabilities, e)[1] for e in (full, togo)]
+
+    full, togo = zip(*(found(*case) for case in given.cases))
+    return {"full": full, "rtg": togo}
+
+
+@row("T4.9", wrong=[mutants.return_not_cut, mutants.full_return_everywhere, mutants.score_by_probability])
+def sum_across_an_end(lib, given):
+    choices = (np.arange(2 ** given.rows) >> np.arange(given.rows)[:, None]) & 1
+    theta = np.log(given.p / (1 - given.p))
+    law, score = lib.sigmoid_policy(theta)[0], lib.sigmoid_score(theta)[0]
+    probabilities, ones = law[choices].prod(0), np.ones(choices.shape)
+    weights = {"restarted": lib.discounted_returns(ones, gamma=1.0, terminated=choices == 0),
+               "crossed": lib.discounted_returns(ones, gamma=1.0)}
+    return {name: lib.moments(probabilities, per_trajectory(w, score[choices, 0]))[0] for name, w in weights.items()}
+
+
+@row("T4.10", wrong=[mutants.score_not_centred, mutants.full_return_everywhere, mutants.equal_weights])
+def one_step_too_late(lib, given):
+    world, policy = finite_world(lib, given)
+    every, _, togo = estimators(lib, world, policy, lib.softmax_score(given.theta))
+    steps = every.scores(lib.softmax_score(given.theta))
+    weights = lib.discounted_returns(every.rewards, gamma=world.gamma)
+    late = np.vstack([weights[1:], 0 * weights[:1]])
+    late, right = (lib.moments(every.probabilities, e)[0] for e in (per_trajectory(late, steps), togo))
+    lengths = np.linalg.norm(late), np.linalg.norm(right)
+    return {"share": lengths[0] / lengths[1], "cosine": (late * right).sum() / lengths[0] / lengths[1]}
+
+
+@row("T4.11", wrong=[mutants.full_return_everywhere, mutants.same_score_for_both_arms, mutants.second_moment])
+def independent_steps_one_logit(lib, given):
+    world = lib.FiniteMDP([1.0], np.ones((1, 2, 1)), [given.r[::-1]], horizon=given.T)
+    theta = np.log(given.p / (1 - given.p))
+    return {"ratio": variances(lib, world, lib.sigmoid_policy(theta), lib.sigmoid_score(theta))["ratio"]}
