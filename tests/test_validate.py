@@ -122,6 +122,14 @@ TABLE = {
         "mask": flag(zero + 1, *other, optional=True), "reduction": choice("step_mean", None, "sum", 0)},
     losses.value_loss: {"values": array(column), "targets": array(column, *other), "old_values": array(column, *other),
                         "clip": number(0.2, 0, -0.1), "mask": flag(zero + 1, *other, optional=True)},
+    losses.ppo_clip_loss: {
+        "log_probs": array(column), "old_log_probs": array(column, *other), "advantages": array(column, *other),
+        "epsilon": number(0.2, 0, -0.1, 1.1),
+        "epsilon_high": (0.3, {what: x for what, x in number(0.3, 0, -0.1)[1].items() if x is not None}),
+        "mask": flag(zero + 1, *other, optional=True)},
+    losses.ppo_penalty_loss: {
+        "log_probs": array(column), "old_log_probs": array(column, *other), "advantages": array(column, *other),
+        "kl": array(np.abs(column), *other), "beta": number(0.5, -1e-9), "mask": flag(zero + 1, *other, optional=True)},
     checks.claim: {"name": ("T1.1", {}), "value": array(column), "expected": array(column), "tolerance": tolerance,
                    "text": ("", {})},
     checks.gradient_check: {
