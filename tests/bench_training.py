@@ -17,7 +17,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from utils import cartpole, training, trust_region                               # noqa: E402
+from utils import cartpole, training                                              # noqa: E402
 from utils.cartpole import ENVIRONMENT, THRESHOLD                                 # noqa: E402
 from utils.estimators import discounted_returns                                   # noqa: E402
 
@@ -29,8 +29,8 @@ LOOPS = {
     "actor-critic, one-step TD": partial(training.actor_critic, lam=0),
     "actor-critic, GAE 0.95": training.actor_critic,
     "actor-critic, GAE 1": partial(training.actor_critic, lam=1),
-    "PPO": trust_region.ppo,
-    "TRPO": trust_region.trpo,
+    "PPO": training.ppo,
+    "TRPO": training.trpo,
 }
 
 

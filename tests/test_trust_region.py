@@ -16,8 +16,8 @@ from utils.estimators import whiten
 from utils.kl import categorical_kl, flatten
 from utils.losses import ppo_clip_loss, value_loss
 from utils.networks import mlp, torch_generator
-from utils.training import advantages_and_targets
 from utils.trust_region import deal, line_search, natural_step, ppo, row_means, rows, trpo
+from utils.updates import advantages_and_targets
 
 SMALL_PPO = dict(seeds=2, envs=3, horizon=6, iterations=3, epochs=2, minibatches=2, hidden=8)
 SMALL_TRPO = dict(seeds=2, envs=4, horizon=8, iterations=3, hidden=6, value_steps=2)

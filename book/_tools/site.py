@@ -92,8 +92,8 @@ def keep_used_icons(app, exception):
     def kept(icon):
         return icon[0] if used & {icon[1], *re.findall("[a-z0-9-]+", icon[2])} else ""
 
-    short = ICON.sub(kept, script)
-    if not 1_000 < len(ICON.findall(script)) or not ICON.search(short):
+    short, found = ICON.subn(kept, script)
+    if not found > 1_000 or not ICON.search(short):
         raise ExtensionError(f"{ICONS}: expected more than 1,000 icons in the form of FontAwesome 6, some of them used")
     (static / ICONS).write_text(short, "utf-8")
 
